@@ -1,0 +1,73 @@
+"""One engine, two kinds of transaction: writers take their lock at once, readers never block them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.orm import Session
+
+BUSY_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Database:
+    """`write()` and `read()` open a session each; `write()` commits when its block ends, or rolls back."""
+
+    engine: Engine
+    reader: Engine
+
+    @classmethod
+    def connect(cls, url: str, *, pool_size: int = 10) -> "Database":
+        engine = _sqlite(url) if make_url(url).get_backend_name() == "sqlite" else _postgres(url, pool_size)
+        return cls(engine=engine, reader=engine.execution_options(reads_only=True))
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.engine.dialect.name == "sqlite"
+
+    def session(self, *, writes: bool) -> Session:
+        return Session(self.engine if writes else self.reader, expire_on_commit=False)
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        with self.session(writes=True) as session, session.begin():
+            yield session
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        with self.session(writes=False) as session:
+            yield session
+
+    def dispose(self) -> None:
+        self.engine.dispose()
+
+
+def _sqlite(url: str) -> Engine:
+    path = make_url(url).database
+    if not path or path == ":memory:":
+        raise ValueError("the service needs a database file that several processes share, e.g. sqlite:////data/bensemble.db")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(
+        url, connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000}, pool_size=10, max_overflow=40
+    )
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # BEGIN is ours: the driver's own would be deferred
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={BUSY_TIMEOUT_MS}"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        reads_only = connection.get_execution_options().get("reads_only", False)
+        connection.exec_driver_sql("BEGIN" if reads_only else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _postgres(url: str, pool_size: int) -> Engine:
+    driver_url = make_url(url).set(drivername="postgresql+psycopg")
+    return create_engine(driver_url, pool_size=pool_size, max_overflow=40, pool_pre_ping=True)

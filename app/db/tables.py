@@ -1,0 +1,296 @@
+"""Every table on one page. Requests and results are written once; jobs, rounds, reservations, schedules and a
+project's pinned ensemble are the only rows that change. Times are the database's."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Float, ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from app.db.types import CLOCK, BigInt, Json, UtcDateTime
+
+Id = String(36)
+
+
+class Base(DeclarativeBase):
+    type_annotation_map = {datetime: UtcDateTime(), dict[str, Any]: Json, list[Any]: Json, int: BigInt}  # noqa: RUF012
+
+
+class ApiKey(Base):
+    __tablename__ = "api_key"
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    scopes: Mapped[list[Any]]
+    project_ids: Mapped[list[Any] | None]
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+
+
+class Project(Base):
+    __tablename__ = "project"
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    task: Mapped[dict[str, Any]]
+    input: Mapped[dict[str, Any]]
+    model: Mapped[dict[str, Any]]
+    posterior: Mapped[dict[str, Any]]
+    holdout: Mapped[float] = mapped_column(Float)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+    last_seq: Mapped[int] = mapped_column(default=0)
+    """Number of the newest label event; raising it is also the lock that puts a project's label writes in order."""
+    last_version: Mapped[int] = mapped_column(default=0)
+    last_round: Mapped[int] = mapped_column(default=0)
+    pinned_ensemble_id: Mapped[str | None] = mapped_column(Id)
+
+
+class Pool(Base):
+    __tablename__ = "pool"
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id", ondelete="CASCADE"), index=True)
+    name: Mapped[str] = mapped_column(Text)
+    purpose: Mapped[str] = mapped_column(String(20))
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+    ingest_job_id: Mapped[str | None] = mapped_column(Id)
+
+
+class PoolData(Base):
+    """What an ingest made of a pool: there is at most one, and it never changes."""
+
+    __tablename__ = "pool_data"
+
+    pool_id: Mapped[str] = mapped_column(ForeignKey("pool.id", ondelete="CASCADE"), primary_key=True)
+    prefix: Mapped[str] = mapped_column(Text)
+    n_rows: Mapped[int]
+    n_bytes: Mapped[int]
+    n_given_labels: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class Label(Base):
+    """One event: somebody labelled, skipped or took back a row. Never updated."""
+
+    __tablename__ = "label"
+    __table_args__ = (Index("label_by_row", "pool_id", "row", "annotator", "seq"),)
+
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id", ondelete="CASCADE"), primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    pool_id: Mapped[str] = mapped_column(ForeignKey("pool.id", ondelete="CASCADE"))
+    row: Mapped[int]
+    annotator: Mapped[str] = mapped_column(Text)
+    action: Mapped[str] = mapped_column(String(10))  # label | skip | retract
+    value: Mapped[Any | None] = mapped_column(Json)
+    source: Mapped[str] = mapped_column(String(10))  # pool | api
+    lead_time: Mapped[float | None] = mapped_column(Float)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class Ensemble(Base):
+    __tablename__ = "ensemble"
+    __table_args__ = (UniqueConstraint("project_id", "version"),)
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id", ondelete="CASCADE"))
+    version: Mapped[int]
+    posterior: Mapped[dict[str, Any]]
+    n_members: Mapped[int]
+    seed: Mapped[int]
+    warm_start: Mapped[bool]
+    parent_id: Mapped[str | None] = mapped_column(Id)
+    job_id: Mapped[str] = mapped_column(Id)
+    origin: Mapped[str] = mapped_column(Text)  # request | round:<id> | schedule:<id>
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class EnsembleResult(Base):
+    __tablename__ = "ensemble_result"
+
+    ensemble_id: Mapped[str] = mapped_column(ForeignKey("ensemble.id", ondelete="CASCADE"), primary_key=True)
+    file_key: Mapped[str] = mapped_column(Text)
+    n_bytes: Mapped[int]
+    watermark: Mapped[int]
+    snapshot_hash: Mapped[str] = mapped_column(String(64))
+    n_labels: Mapped[int]
+    metrics: Mapped[dict[str, Any]]
+    seconds: Mapped[float] = mapped_column(Float)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class Ranking(Base):
+    __tablename__ = "ranking"
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id", ondelete="CASCADE"), index=True)
+    pool_id: Mapped[str] = mapped_column(ForeignKey("pool.id", ondelete="CASCADE"), index=True)
+    ensemble_id: Mapped[str | None] = mapped_column(Id)
+    acquisition: Mapped[dict[str, Any]]
+    selection: Mapped[dict[str, Any]]
+    k: Mapped[int]
+    seed: Mapped[int]
+    watermark: Mapped[int]
+    job_id: Mapped[str] = mapped_column(Id)
+    round_id: Mapped[str | None] = mapped_column(Id)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class RankingResult(Base):
+    __tablename__ = "ranking_result"
+
+    ranking_id: Mapped[str] = mapped_column(ForeignKey("ranking.id", ondelete="CASCADE"), primary_key=True)
+    n_scored: Mapped[int]
+    seconds: Mapped[float] = mapped_column(Float)
+    notes: Mapped[list[Any]]
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class RankingItem(Base):
+    __tablename__ = "ranking_item"
+
+    ranking_id: Mapped[str] = mapped_column(ForeignKey("ranking.id", ondelete="CASCADE"), primary_key=True)
+    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    row: Mapped[int]
+    key: Mapped[str] = mapped_column(Text)
+    score: Mapped[float] = mapped_column(Float)
+
+
+class Prediction(Base):
+    __tablename__ = "prediction"
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id", ondelete="CASCADE"), index=True)
+    ensemble_id: Mapped[str] = mapped_column(ForeignKey("ensemble.id", ondelete="CASCADE"))
+    pool_id: Mapped[str | None] = mapped_column(ForeignKey("pool.id", ondelete="CASCADE"))
+    rows_key: Mapped[str | None] = mapped_column(Text)
+    job_id: Mapped[str] = mapped_column(Id)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class PredictionResult(Base):
+    __tablename__ = "prediction_result"
+
+    prediction_id: Mapped[str] = mapped_column(ForeignKey("prediction.id", ondelete="CASCADE"), primary_key=True)
+    file_key: Mapped[str] = mapped_column(Text)
+    n_rows: Mapped[int]
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class Round(Base):
+    __tablename__ = "round"
+    __table_args__ = (UniqueConstraint("project_id", "number"),)
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id", ondelete="CASCADE"))
+    number: Mapped[int]
+    pool_id: Mapped[str] = mapped_column(ForeignKey("pool.id", ondelete="CASCADE"), index=True)
+    ranking_id: Mapped[str] = mapped_column(Id)
+    overlap: Mapped[int]
+    retrain: Mapped[bool]
+    status: Mapped[str] = mapped_column(String(10))  # ranking | open | complete | closed
+    ensemble_id: Mapped[str | None] = mapped_column(Id)
+    origin: Mapped[str] = mapped_column(Text)  # request | schedule:<id>
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+    opened_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+
+class RoundItem(Base):
+    """A place in a round's queue; `n_done` counts the annotators who labelled or skipped it."""
+
+    __tablename__ = "round_item"
+    __table_args__ = (Index("round_item_by_row", "round_id", "row"),)
+
+    round_id: Mapped[str] = mapped_column(ForeignKey("round.id", ondelete="CASCADE"), primary_key=True)
+    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    row: Mapped[int]
+    n_done: Mapped[int] = mapped_column(default=0)
+
+
+class Reservation(Base):
+    """An annotator's hold on an item of a round. `done` once they answered; otherwise it lapses."""
+
+    __tablename__ = "reservation"
+
+    round_id: Mapped[str] = mapped_column(ForeignKey("round.id", ondelete="CASCADE"), primary_key=True)
+    row: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    annotator: Mapped[str] = mapped_column(Text, primary_key=True)
+    expires_at: Mapped[datetime]
+    done: Mapped[bool] = mapped_column(default=False)
+
+
+class Schedule(Base):
+    __tablename__ = "schedule"
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id", ondelete="CASCADE"), index=True)
+    cron: Mapped[str | None] = mapped_column(Text)
+    timezone: Mapped[str] = mapped_column(Text)
+    every_labels: Mapped[int | None]
+    on_round_complete: Mapped[bool]
+    debounce_seconds: Mapped[float] = mapped_column(Float)
+    training: Mapped[dict[str, Any]]  # posterior?, n_members, seed, warm_start of the ensembles it asks for
+    then_open_round: Mapped[dict[str, Any] | None]
+    paused: Mapped[bool] = mapped_column(default=False)
+    labels_pending: Mapped[int] = mapped_column(default=0)
+    next_fire_at: Mapped[datetime | None] = mapped_column(index=True)
+    last_fired_at: Mapped[datetime | None]
+    n_fired: Mapped[int] = mapped_column(default=0)
+    note: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class Job(Base):
+    """The queue and the REST resource in one. `token` fences: only the holder of the newest one may write."""
+
+    __tablename__ = "job"
+    __table_args__ = (
+        Index("job_claim", "queue", "status", "run_at"),
+        Index(
+            "job_dedup",
+            "dedup_key",
+            unique=True,
+            sqlite_where=text("status = 'queued' AND dedup_key IS NOT NULL"),
+            postgresql_where=text("status = 'queued' AND dedup_key IS NOT NULL"),
+        ),
+        Index("job_parent", "parent_id"),
+    )
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    project_id: Mapped[str | None] = mapped_column(ForeignKey("project.id", ondelete="CASCADE"), index=True)
+    queue: Mapped[str] = mapped_column(String(20))
+    kind: Mapped[str] = mapped_column(String(40))
+    payload: Mapped[dict[str, Any]]
+    status: Mapped[str] = mapped_column(String(10), default="queued")  # queued|running|succeeded|failed|cancelled
+    run_at: Mapped[datetime] = mapped_column(default=CLOCK)
+    dedup_key: Mapped[str | None] = mapped_column(Text)
+    parent_id: Mapped[str | None] = mapped_column(Id)
+    attempts: Mapped[int] = mapped_column(default=0)
+    crashes: Mapped[int] = mapped_column(default=0)
+    token: Mapped[int] = mapped_column(default=0)
+    worker: Mapped[str | None] = mapped_column(Text)
+    lease_expires_at: Mapped[datetime | None]
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    progress: Mapped[dict[str, Any] | None]
+    checkpoint: Mapped[dict[str, Any] | None]
+    error: Mapped[dict[str, Any] | None]
+    result: Mapped[dict[str, Any] | None]
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class Replay(Base):
+    """The answer given to a request with an Idempotency-Key, stored in the same transaction as its effects."""
+
+    __tablename__ = "replay"
+
+    key_id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    idempotency_key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    status: Mapped[int]
+    headers: Mapped[dict[str, Any]]
+    body: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)

@@ -1,0 +1,74 @@
+"""Everything that can be set from outside, read once from `BENSEMBLE_*` environment variables."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MIB = 1024 * 1024
+GIB = 1024 * MIB
+
+
+class Settings(BaseSettings):
+    """Defaults run the whole service on one machine: SQLite and a folder. Empty URLs are filled from `data_dir`."""
+
+    model_config = SettingsConfigDict(env_prefix="BENSEMBLE_", extra="ignore")
+
+    data_dir: Path = Field(Path(".bensemble"), description="folder of the embedded database, storage and caches")
+    database_url: str = Field("", description="sqlite:///… or postgresql://…; empty: SQLite under data_dir")
+    storage_url: str = Field("", description="file:///… or s3://bucket/prefix; empty: a folder under data_dir")
+    cache_bytes: int = Field(20 * GIB, ge=0, description="disk cache for objects of a remote storage")
+
+    host: str = Field("127.0.0.1", description="address the API binds to")
+    port: int = Field(8000, ge=0, le=65535, description="port the API binds to; 0 picks a free one")
+    auth: bool = Field(True, description="ask for API keys; switch off only behind another gate")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "text"] = "json"
+
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N, for training and scoring")
+    executor: Literal["inline"] = Field("inline", description="how a worker runs the shards of one ranking")
+    threads: int = Field(0, ge=0, description="torch threads of a worker; 0 lets torch choose")
+
+    lease_seconds: float = Field(30.0, gt=0, description="a silent worker loses its job after this long")
+    poll_seconds: float = Field(0.25, gt=0, description="how often an idle worker looks for a job")
+    cancel_grace_seconds: float = Field(5.0, ge=0, description="a job that ignores its cancel is killed after this long")
+    max_attempts: int = Field(5, ge=1, description="attempts of a job that fails with an unforeseen error")
+    max_crashes: int = Field(3, ge=1, description="a job that kills its worker this often is given up")
+    backoff_seconds: float = Field(1.0, ge=0, description="delay before the second attempt; doubles each time")
+    checkpoint_seconds: float = Field(10.0, gt=0, description="how often a training writes a snapshot")
+    keep_jobs_days: float = Field(30.0, gt=0, description="finished jobs and idempotency keys are swept after this long")
+
+    max_json_bytes: int = Field(128 * MIB, ge=1024, description="largest JSON body")
+    max_upload_bytes: int = Field(4 * GIB, ge=1024, description="largest data file")
+    max_pool_rows: int = Field(50_000_000, ge=1, description="most rows of a pool")
+    max_pool_bytes: int = Field(32 * GIB, ge=1024, description="most feature bytes of a pool, as float32")
+    max_width: int = Field(1_000_000, ge=1, description="most numbers in a row")
+    max_labels_per_request: int = Field(10_000, ge=1, description="most labels in one request")
+    max_k: int = Field(10_000, ge=1, description="most items in one ranking")
+    max_predictions: int = Field(10_000, ge=1, description="most rows of one prediction request")
+    max_parameters: int = Field(50_000_000, ge=1, description="most weights of a model")
+    max_training_cost: float = Field(1e12, gt=0, description="cap on members × parameters × epochs of a training")
+    max_members: int = Field(1000, ge=1, description="most members sampled from a posterior")
+    rate_limit: float = Field(0.0, ge=0, description="requests per second and key; 0 is no limit")
+    rate_burst: int = Field(50, ge=1, description="requests a key may make at once before the limit bites")
+    reserve_seconds: float = Field(600.0, gt=0, description="how long `next` keeps an item for one annotator")
+
+    @model_validator(mode="after")
+    def _fill_urls(self) -> Self:
+        folder = self.data_dir.absolute()
+        if not self.database_url:
+            self.database_url = f"sqlite:///{folder / 'bensemble.db'}"
+        if not self.storage_url:
+            self.storage_url = f"file://{folder / 'storage'}"
+        return self
+
+    @property
+    def cache_dir(self) -> Path:
+        return self.data_dir.absolute() / "cache"
+
+
+@lru_cache
+def get_settings() -> Settings:
+    return Settings()
