@@ -111,7 +111,9 @@ class EnsembleResult(Base):
 
     ensemble_id: Mapped[str] = mapped_column(ForeignKey("ensemble.id", ondelete="CASCADE"), primary_key=True)
     file_key: Mapped[str] = mapped_column(Text)
+    fitted_key: Mapped[str] = mapped_column(Text)
     n_bytes: Mapped[int]
+    n_members: Mapped[int]
     watermark: Mapped[int]
     snapshot_hash: Mapped[str] = mapped_column(String(64))
     n_labels: Mapped[int]

@@ -1,0 +1,147 @@
+"""Ensembles: trained versions, their files, their predictions."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+from sqlalchemy import select
+
+from app.api.common import Cursor, Limit, page_by_id, problems
+from app.db.tables import Ensemble, EnsembleResult, Prediction, Project
+from app.deps import Context, EdgeRoute, on
+from app.errors import Conflict, NotFound
+from app.schemas.common import Page, decode_cursor, encode_cursor
+from app.schemas.ensembles import EnsembleOut, PredictionIn, PredictionJobOut, PredictionOut, TrainingIn, TrainingOut
+from app.schemas.methods import as_json
+from app.usecases.create_project import check_size
+from app.usecases.predict import request_prediction
+from app.usecases.request_training import request_training
+from app.views import ensemble_view, job_view, prediction_view
+
+router = APIRouter(prefix="/v1", tags=["ensembles"], route_class=EdgeRoute)
+
+
+@router.post(
+    "/projects/{project_id}/ensembles", status_code=202, responses=problems(404, 409), summary="Train an ensemble"
+)
+def post_ensemble(
+    project_id: str,
+    context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
+    wanted: TrainingIn,
+    response: Response,
+) -> TrainingOut:
+    """Queues a training on all labels there are when it starts. Fresh from the seed unless `warm_start`. When the job
+    has succeeded the new version is the project's current ensemble, unless another is pinned."""
+    settings = context.services.settings
+    if wanted.posterior is not None:
+        check_size(context.resource, wanted.posterior, settings)
+    training = request_training(
+        context.session,
+        context.resource,
+        settings,
+        posterior=as_json(wanted.posterior) if wanted.posterior is not None else None,
+        n_members=wanted.n_members,
+        seed=wanted.seed,
+        warm_start=wanted.warm_start,
+    )
+    response.headers["Location"] = f"/v1/jobs/{training.job.id}"
+    return TrainingOut(job=job_view(training.job), ensemble=ensemble_view(context.session, training.ensemble))
+
+
+@router.get("/projects/{project_id}/ensembles", responses=problems(404), summary="List ensembles")
+def list_ensembles(
+    project_id: str,
+    context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[EnsembleOut]:
+    query = select(Ensemble).where(Ensemble.project_id == project_id)
+    return page_by_id(
+        context.session, query, Ensemble.id, cursor, limit, lambda row: ensemble_view(context.session, row)
+    )
+
+
+@router.get("/ensembles/{ensemble_id}", responses=problems(404), summary="Get an ensemble")
+def get_ensemble(
+    ensemble_id: str, context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")]
+) -> EnsembleOut:
+    return ensemble_view(context.session, context.resource)
+
+
+@router.get(
+    "/ensembles/{ensemble_id}/file",
+    responses={
+        **problems(404, 409),
+        200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
+    },
+    response_class=StreamingResponse,
+    summary="Download an ensemble",
+)
+def get_file(
+    ensemble_id: str, context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")]
+) -> StreamingResponse:
+    """A safetensors file: `bensemble_core.load(path)` reads it, and `bensemble rank --ensemble` ranks with it."""
+    with context.services.database.read() as session:
+        result = session.get(EnsembleResult, ensemble_id)
+    if result is None:
+        raise Conflict(f"this ensemble is not trained; look at its job {context.resource.job_id}")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        async for chunk in context.services.objects.stream_async(result.file_key):
+            yield bytes(chunk)
+
+    name = f"ensemble-{context.resource.version}.safetensors"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Content-Length": str(result.n_bytes)}
+    return StreamingResponse(chunks(), media_type="application/octet-stream", headers=headers)
+
+
+@router.post(
+    "/ensembles/{ensemble_id}/predictions",
+    status_code=202,
+    responses=problems(404, 409, 413),
+    summary="Predict rows",
+)
+def post_prediction(
+    ensemble_id: str,
+    context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")],
+    wanted: PredictionIn,
+    response: Response,
+) -> PredictionJobOut:
+    """For `rows` sent here, or all of a pool. The answer names the prediction: read it with
+    `GET /v1/predictions/{id}?wait=30`, which answers as soon as it is there."""
+    with context.services.database.read() as session:
+        project = session.get_one(Project, context.resource.project_id)
+    request = request_prediction(context.services, context.session, project, context.resource, wanted)
+    response.headers["Location"] = f"/v1/predictions/{request.prediction.id}"
+    view, _ = prediction_view(context.services, context.session, request.prediction)
+    return PredictionJobOut(job=job_view(request.job), prediction=view)
+
+
+@router.get("/predictions/{prediction_id}", responses=problems(404), summary="Get predictions")
+async def get_prediction(
+    prediction_id: str,
+    context: Annotated[Context[Prediction], on(Prediction, "read", parameter="prediction_id")],
+    wait: Annotated[float, Query(ge=0, le=30, description="Seconds to wait for the job to end.")] = 0.0,
+    cursor: Cursor = None,
+    limit: Limit = 1000,
+) -> PredictionOut:
+    after = decode_cursor(cursor, int)
+    start = max(after[0], 0) if after else 0
+    deadline = asyncio.get_running_loop().time() + wait
+    while True:
+        view = await run_in_threadpool(_read, context, start, limit)
+        if view.status not in ("queued", "running") or asyncio.get_running_loop().time() >= deadline:
+            return view
+        await asyncio.sleep(0.1)
+
+
+def _read(context: Context[Prediction], start: int, limit: int) -> PredictionOut:
+    with context.services.database.read() as session:
+        prediction = session.get(Prediction, context.resource.id)
+        if prediction is None:
+            raise NotFound("this prediction was deleted")
+        view, following = prediction_view(context.services, session, prediction, start=start, limit=limit)
+    return view.model_copy(update={"next_cursor": encode_cursor(following) if following is not None else None})

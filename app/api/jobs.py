@@ -1,0 +1,73 @@
+"""Jobs."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import StreamingResponse
+from sqlalchemy import select
+
+from app.api.common import Cursor, Limit, page_by_id, problems
+from app.db.tables import Job, Project
+from app.deps import Context, EdgeRoute, on
+from app.errors import Conflict
+from app.jobs import queue
+from app.schemas.common import JobOut, Page
+from app.views import job_view
+
+router = APIRouter(prefix="/v1", tags=["jobs"], route_class=EdgeRoute)
+
+
+@router.get("/projects/{project_id}/jobs", responses=problems(404), summary="List a project's jobs")
+def list_jobs(
+    project_id: str,
+    context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
+    status: Annotated[Literal["queued", "running", "succeeded", "failed", "cancelled"] | None, Query()] = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[JobOut]:
+    query = select(Job).where(Job.project_id == project_id)
+    if status is not None:
+        query = query.where(Job.status == status)
+    return page_by_id(context.session, query, Job.id, cursor, limit, job_view)
+
+
+@router.get("/jobs/{job_id}", responses=problems(404), summary="Get a job")
+def get_job(job_id: str, context: Annotated[Context[Job], on(Job, "read", parameter="job_id")]) -> JobOut:
+    return job_view(context.resource)
+
+
+@router.post("/jobs/{job_id}/cancel", responses=problems(404), summary="Cancel a job")
+def post_cancel(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
+    """A waiting job is cancelled at once; a running one is told, and killed if it does not listen. One that has ended
+    stays as it is."""
+    return job_view(queue.request_cancel(context.session, job_id))
+
+
+@router.post("/jobs/{job_id}/retry", responses=problems(404, 409), summary="Try a job again")
+def post_retry(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
+    """For a failed or cancelled job; it goes on from its last checkpoint."""
+    try:
+        return job_view(queue.retry(context.session, job_id))
+    except queue.NotRetryable as error:
+        raise Conflict(str(error)) from error
+
+
+@router.get(
+    "/jobs/{job_id}/events",
+    responses={**problems(404), 200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    response_class=StreamingResponse,
+    summary="Follow a job",
+)
+async def get_events(
+    job_id: str, context: Annotated[Context[Job], on(Job, "read", parameter="job_id")], request: Request
+) -> StreamingResponse:
+    """Server-sent events: one `job` event now and whenever something changes, the last when the job has ended."""
+    watch = request.app.state.watcher.watch(job_id)
+
+    async def lines() -> AsyncIterator[str]:
+        async for view in watch:
+            yield f"event: job\ndata: {json.dumps(view)}\n\n" if view is not None else ": still here\n\n"
+
+    return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})

@@ -1,0 +1,98 @@
+"""Rankings."""
+
+import csv
+import io
+import json
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Response
+from sqlalchemy import select
+
+from app.api.common import Cursor, Limit, page_by_id, problems
+from app.api.labels import _cell
+from app.db.tables import Pool, Project, Ranking
+from app.deps import Context, EdgeRoute, on
+from app.errors import Conflict
+from app.schemas.common import Page
+from app.schemas.methods import as_json
+from app.schemas.rankings import RankingIn, RankingJobOut, RankingOut
+from app.usecases.request_ranking import request_ranking
+from app.views import job_view, ranking_view
+
+router = APIRouter(prefix="/v1", tags=["rankings"], route_class=EdgeRoute)
+
+
+@router.post("/pools/{pool_id}/rankings", status_code=202, responses=problems(404, 409), summary="Rank a pool")
+def post_ranking(
+    pool_id: str,
+    context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")],
+    wanted: RankingIn,
+    response: Response,
+) -> RankingJobOut:
+    """Which k rows to label next. `acquisition` scores every row that is neither labelled nor skipped, `selection`
+    takes k of them. The same pool, ensemble, labels, options and seed give the same order. Before there is an
+    ensemble, `{"acquisition": {"name": "random"}}` works."""
+    context.caller.demand("label")
+    with context.services.database.read() as session:
+        project = session.get_one(Project, context.resource.project_id)
+    request = request_ranking(
+        context.session,
+        project,
+        context.resource,
+        context.services.settings,
+        acquisition=as_json(wanted.acquisition),
+        selection=as_json(wanted.selection),
+        k=wanted.k,
+        seed=wanted.seed,
+        ensemble_id=wanted.ensemble_id,
+    )
+    response.headers["Location"] = f"/v1/jobs/{request.job.id}"
+    view = ranking_view(context.services, context.session, request.ranking, with_items=False)
+    return RankingJobOut(job=job_view(request.job), ranking=view)
+
+
+@router.get("/pools/{pool_id}/rankings", responses=problems(404), summary="List a pool's rankings")
+def list_rankings(
+    pool_id: str,
+    context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[RankingOut]:
+    """Without their items; get one for these."""
+    query = select(Ranking).where(Ranking.pool_id == pool_id)
+    return page_by_id(
+        context.session,
+        query,
+        Ranking.id,
+        cursor,
+        limit,
+        lambda row: ranking_view(context.services, context.session, row, with_items=False),
+    )
+
+
+@router.get(
+    "/rankings/{ranking_id}",
+    responses={
+        **problems(404, 409),
+        200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "The ranking, or its items as CSV."},
+    },
+    response_model=RankingOut,
+    summary="Get a ranking",
+)
+def get_ranking(
+    ranking_id: str,
+    context: Annotated[Context[Ranking], on(Ranking, "read", parameter="ranking_id")],
+    format: Literal["json", "csv"] = "json",
+) -> Any:
+    view = ranking_view(context.services, context.session, context.resource, with_items=True)
+    if format == "json":
+        return view
+    if view.items is None:
+        raise Conflict(f"this ranking is {view.status}; there are no items to give as CSV")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["rank", "row", "key", "score", "payload"])
+    for item in view.items:
+        payload = item.payload if isinstance(item.payload, str) or item.payload is None else json.dumps(item.payload)
+        writer.writerow([item.rank, item.row, _cell(item.key), item.score, _cell(payload)])
+    return Response(buffer.getvalue(), media_type="text/csv")

@@ -1,0 +1,85 @@
+"""API keys: random, shown once, stored as a SHA-256 digest (a 256-bit random secret needs no slow hash)."""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, get_args
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.db.tables import ApiKey
+from app.db.types import database_time, new_id
+from app.errors import Forbidden, Unauthorised
+
+Scope = Literal["read", "label", "write", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)  # each includes those before it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """Who asks, and what they may do and see. `project_ids` of None sees every project."""
+
+    key_id: str
+    name: str
+    scopes: tuple[Scope, ...]
+    project_ids: frozenset[str] | None
+
+    def may(self, scope: Scope) -> bool:
+        return any(SCOPES.index(held) >= SCOPES.index(scope) for held in self.scopes)
+
+    def sees(self, project_id: str | None) -> bool:
+        return self.project_ids is None or project_id in self.project_ids
+
+    def demand(self, scope: Scope) -> None:
+        if not self.may(scope):
+            held = ", ".join(self.scopes) or "none"
+            raise Forbidden(f"this needs a key with scope '{scope}'; yours has: {held}. Ask an admin for a wider key.")
+
+
+EVERYBODY = Caller(key_id="", name="anonymous", scopes=("admin",), project_ids=None)
+
+
+def digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def create_key(
+    session: Session,
+    *,
+    name: str,
+    scopes: Sequence[Scope],
+    project_ids: Sequence[str] | None = None,
+    expires_at: datetime | None = None,
+) -> tuple[ApiKey, str]:
+    """The key's row and its secret; the secret can't be had again."""
+    secret = f"bk_{secrets.token_urlsafe(32)}"
+    key = ApiKey(
+        id=new_id(),
+        name=name,
+        digest=digest(secret),
+        scopes=list(dict.fromkeys(scopes)),
+        project_ids=list(dict.fromkeys(project_ids)) if project_ids is not None else None,
+        expires_at=expires_at,
+    )
+    session.add(key)
+    session.flush()
+    return key, secret
+
+
+def authenticate(session: Session, secret: str | None) -> Caller:
+    if not secret:
+        raise Unauthorised("send your API key as 'Authorization: Bearer <key>'; `bensemble key create` makes one")
+    key = session.execute(select(ApiKey).where(ApiKey.digest == digest(secret))).scalar_one_or_none()
+    if key is None or key.revoked_at is not None:
+        raise Unauthorised("this API key is unknown or was revoked; `bensemble key create` makes a new one")
+    if key.expires_at is not None and key.expires_at <= database_time(session):
+        raise Unauthorised(f"this API key expired at {key.expires_at.isoformat()}; ask for a new one")
+    return Caller(
+        key_id=key.id,
+        name=key.name,
+        scopes=tuple(key.scopes),
+        project_ids=frozenset(key.project_ids) if key.project_ids is not None else None,
+    )

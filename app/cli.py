@@ -1,0 +1,242 @@
+"""`bensemble`: the service's commands, and ranking files without a service."""
+
+import argparse
+import os
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.supervisor import EX_CONFIG, Command, Supervisor
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments) or 0)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bensemble",
+        description="What should we label or measure next? Settings are BENSEMBLE_… environment variables.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    up = commands.add_parser("up", help="migrate, then run the API and two workers until Ctrl-C")
+    up.set_defaults(run=_up)
+
+    api = commands.add_parser("api", help="run the API alone")
+    api.set_defaults(run=_api)
+
+    worker = commands.add_parser("worker", help="run one worker; any number, on any number of machines")
+    worker.add_argument("--queues", default="ingest,score,train,design", help="comma-separated (default: all)")
+    worker.add_argument("--device", help="auto, cpu, cuda or cuda:N (default: BENSEMBLE_DEVICE)")
+    worker.set_defaults(run=_worker)
+
+    migrate = commands.add_parser("migrate", help="bring the database to the newest schema")
+    migrate.set_defaults(run=_migrate)
+
+    demo = commands.add_parser("demo", help="active learning on handwritten digits through a running service")
+    demo.add_argument("--url", help="of the service (default: from BENSEMBLE_HOST and BENSEMBLE_PORT)")
+    demo.add_argument("--key", help="API key (default: BENSEMBLE_API_KEY, or a new one if the database is at hand)")
+    demo.add_argument("--rounds", type=int, default=8)
+    demo.add_argument("--plot", type=Path, default=Path("demo.png"), help="where the picture goes")
+    demo.set_defaults(run=_demo)
+
+    key = commands.add_parser("key", help="API keys").add_subparsers(required=True, metavar="action")
+    create = key.add_parser("create", help="make a key and print it alone on standard output")
+    create.add_argument("--name", required=True)
+    create.add_argument("--scope", action="append", choices=["read", "label", "write", "admin"], help="default: admin")
+    create.add_argument("--project", action="append", metavar="ID", help="a project it can see (default: all)")
+    create.set_defaults(run=_create_key)
+
+    rank = commands.add_parser("rank", help="rank a file of rows with an ensemble file; no service needed")
+    rank.add_argument("--ensemble", type=Path, required=True, help="as GET /v1/ensembles/{id}/file gives it")
+    rank.add_argument("--pool", type=Path, required=True, help="npy, Parquet, Arrow, CSV or NDJSON")
+    rank.add_argument("--acquisition", default="bald", help="name, or JSON with options")
+    rank.add_argument("--selection", default="top_k", help="name, or JSON with options")
+    rank.add_argument("--k", type=int, default=20)
+    rank.add_argument("--seed", type=int, default=0)
+    rank.add_argument("--output", type=Path, help="CSV file (default: standard output)")
+    rank.set_defaults(run=_rank)
+    return parser
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    from app.db.engine import Database
+    from app.db.migrate import migrate
+    from app.logs import configure_logs
+    from app.settings import get_settings
+
+    settings = get_settings()
+    configure_logs(settings.log_level, settings.log_format)
+    listener, problem = _listen(settings.host, settings.port)
+    if listener is None:
+        print(problem, file=sys.stderr)
+        return EX_CONFIG
+    port = listener.getsockname()[1]
+    listener.close()
+    database = Database.connect(settings.database_url)
+    migrate(database)
+    first_key = _first_key(database)
+    database.dispose()
+    url = f"http://{_reachable(settings.host)}:{port}"
+    threading.Thread(target=_greet, args=(url, first_key), daemon=True).start()
+    me = [sys.executable, "-m", "app.cli"]
+    return Supervisor(
+        {
+            "api": Command(argv=[*me, "api"], env={"BENSEMBLE_PORT": str(port)}),
+            "trainer": Command(argv=[*me, "worker", "--queues", "train"]),
+            "scorer": Command(argv=[*me, "worker", "--queues", "ingest,score,design"]),
+        }
+    ).run()
+
+
+def _first_key(database: "object") -> str | None:
+    """A key for whoever starts the service on an empty database."""
+    from sqlalchemy import select
+
+    from app.auth import create_key
+    from app.db.engine import Database
+    from app.db.tables import ApiKey
+
+    assert isinstance(database, Database)
+    with database.write() as session:
+        if session.execute(select(ApiKey.id).limit(1)).first() is not None:
+            return None
+        return create_key(session, name="first", scopes=["admin"])[1]
+
+
+def _greet(url: str, first_key: str | None) -> None:
+    """Printed once the service answers; the key is printed whatever happens, since it can't be had again."""
+    if first_key:
+        print(f"\n  API key (shown once, keep it):  {first_key}\n", flush=True)
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(f"{url}/readyz", timeout=2):
+                break
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    else:
+        return
+    print(f"  Bensemble is up:  {url}\n  Documentation:    {url}/docs\n  Stop with Ctrl-C.\n", flush=True)
+
+
+def _reachable(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+
+
+def _listen(host: str, port: int) -> tuple[socket.socket | None, str]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        return None, f"bensemble: cannot listen on {host}:{port} ({error.strerror}); set BENSEMBLE_PORT to a free port"
+    return listener, ""
+
+
+def _api(arguments: argparse.Namespace) -> int:
+    import uvicorn
+
+    from app.logs import configure_logs
+    from app.main import create_app
+    from app.settings import get_settings
+
+    settings = get_settings()
+    configure_logs(settings.log_level, settings.log_format)
+    listener, problem = _listen(settings.host, settings.port)
+    if listener is None:
+        print(problem, file=sys.stderr)
+        return EX_CONFIG
+    config = uvicorn.Config(
+        create_app(settings), log_config=None, access_log=False, timeout_graceful_shutdown=5, server_header=False
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+    return 0
+
+
+def _worker(arguments: argparse.Namespace) -> int:
+    from app.handlers import HANDLERS, QUEUES
+    from app.jobs.worker import run_worker
+    from app.logs import configure_logs
+    from app.settings import get_settings
+    from app.usecases.fire_schedules import tick
+    from app.usecases.sweep_storage import queue_sweep
+
+    queues = [name.strip() for name in arguments.queues.split(",") if name.strip()]
+    unknown = [name for name in queues if name not in QUEUES]
+    if unknown or not queues:
+        known = ", ".join(QUEUES)
+        print(f"bensemble: no queue {', '.join(map(repr, unknown))}; there are {known}", file=sys.stderr)
+        return EX_CONFIG
+    if arguments.device:
+        os.environ["BENSEMBLE_DEVICE"] = arguments.device
+        get_settings.cache_clear()
+    settings = get_settings()
+    configure_logs(settings.log_level, settings.log_format)
+
+    def now_and_then(database: "object") -> None:
+        from app.db.engine import Database
+
+        assert isinstance(database, Database)
+        tick(database, settings)
+        queue_sweep(database)
+
+    preload = [module for name in queues for module in QUEUES[name]]
+    run_worker(settings, queues, HANDLERS, tick=now_and_then, preload=preload)
+    return 0
+
+
+def _migrate(arguments: argparse.Namespace) -> int:
+    from app.db.engine import Database
+    from app.db.migrate import migrate
+    from app.settings import get_settings
+
+    database = Database.connect(get_settings().database_url)
+    migrate(database)
+    database.dispose()
+    return 0
+
+
+def _create_key(arguments: argparse.Namespace) -> int:
+    from app.auth import create_key
+    from app.db.engine import Database
+    from app.db.migrate import migrate
+    from app.settings import get_settings
+
+    database = Database.connect(get_settings().database_url)
+    migrate(database)
+    with database.write() as session:
+        _, secret = create_key(
+            session, name=arguments.name, scopes=arguments.scope or ["admin"], project_ids=arguments.project
+        )
+    print(secret)
+    return 0
+
+
+def _rank(arguments: argparse.Namespace) -> int:
+    from app.rank_files import rank_files
+
+    return rank_files(arguments)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from app.demo import run_demo
+
+    return run_demo(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

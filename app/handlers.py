@@ -1,0 +1,17 @@
+"""Which function does which kind of job; by name, so that only the process that runs a job imports it."""
+
+HANDLERS = {
+    "delete_objects": "app.usecases.delete_things:delete_objects",
+    "ingest_pool": "app.usecases.ingest_pool:ingest_pool",
+    "predict": "app.usecases.predict:predict",
+    "rank_pool": "app.usecases.rank_pool:rank_pool",
+    "sweep_storage": "app.usecases.sweep_storage:sweep_storage",
+    "train_ensemble": "app.usecases.train_ensemble:train_ensemble",
+}
+QUEUES = {
+    "design": (),
+    "ingest": ("app.usecases.ingest_pool",),
+    "score": ("app.usecases.rank_pool", "app.usecases.predict"),
+    "train": ("app.usecases.train_ensemble",),
+}
+"""The queues, and what a worker's child imports ahead of its first job, so that no job waits for it."""

@@ -1,0 +1,127 @@
+"""What a handler sees of its job, in the child process that runs it."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from app.db.engine import Database
+from app.jobs import queue
+from app.jobs.queue import LeaseLost
+from app.settings import Settings
+
+PROGRESS_SECONDS = 0.1
+MAX_DETAIL = 2000
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[["JobContext"], None]
+Send = Callable[[dict[str, Any]], None]
+
+
+class Cancelled(BaseException):
+    """Somebody asked for the job's end. Not an Exception, so that a handler's broad `except` lets it through."""
+
+
+class JobFailed(Exception):
+    """Trying again would not help; `problem` is what the user is told: title, detail, status."""
+
+    def __init__(self, problem: dict[str, Any]) -> None:
+        super().__init__(problem.get("detail") or problem.get("title"))
+        self.problem = problem
+
+
+@dataclass(kw_only=True)
+class JobContext:
+    job_id: str
+    token: int
+    kind: str
+    payload: dict[str, Any]
+    project_id: str | None
+    attempt: int
+    checkpoint: dict[str, Any] | None
+    database: Database
+    settings: Settings
+    send: Send
+    is_cancelled: bool = field(default=False, init=False)
+    is_lost: bool = field(default=False, init=False)
+    is_finished: bool = field(default=False, init=False)
+    _progress: dict[str, Any] | None = field(default=None, init=False)
+    _next_send: float = field(default=0.0, init=False)
+
+    @cached_property
+    def device(self) -> str:
+        if self.settings.device != "auto":
+            return self.settings.device
+        import torch  # only a handler that computes pays for it
+
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def progress(self, done: float, total: float, message: str = "") -> None:
+        """Call it as often as you like: it is also where a cancel is obeyed."""
+        if self.is_cancelled:
+            raise Cancelled
+        if self.is_lost:
+            raise LeaseLost(f"job {self.job_id} is no longer running under token {self.token}")
+        self._progress = {"done": done, "total": total, "message": message}
+        now = time.monotonic()
+        if now >= self._next_send:
+            self._next_send = now + PROGRESS_SECONDS
+            self.send({"say": "progress", "progress": self._progress})
+
+    def save_checkpoint(self, data: dict[str, Any]) -> None:
+        with self._fenced(), self.database.write() as session:
+            queue.checkpoint(session, self.job_id, self.token, data)
+        self.checkpoint = data
+
+    @contextmanager
+    def finish(self, result: dict[str, Any]) -> Iterator[Session]:
+        """A transaction for the job's result rows that commits only if the job is still ours, and marks it succeeded.
+        Keep it short: on SQLite it holds the write lock."""
+        if self.is_finished:
+            raise RuntimeError("finish() was called twice")
+        with self._fenced(), self.database.write() as session:
+            queue.look(
+                session, self.job_id, self.token
+            )  # refuse a late worker before its rows collide with the newer ones
+            yield session
+            queue.finish(session, self.job_id, self.token, result, progress=self._progress)
+        self.is_finished = True
+
+    @contextmanager
+    def _fenced(self) -> Iterator[None]:
+        try:
+            yield
+        except LeaseLost:
+            self.is_lost = True
+            raise
+
+
+def perform(handler: Handler, context: JobContext) -> dict[str, Any]:
+    """Run the handler to its end and put in a message how it went."""
+    try:
+        handler(context)
+        if not context.is_finished:
+            with context.finish({}):
+                pass
+    except Cancelled:
+        return {"say": "cancelled"}
+    except LeaseLost:
+        return {"say": "lost"}
+    except JobFailed as failure:
+        return {"say": "failed", "error": failure.problem, "is_final": True}
+    except (Exception, SystemExit) as failure:
+        logger.exception("handler of %s failed", context.kind, extra={"job_id": context.job_id, "kind": context.kind})
+        if not context.is_finished:  # once committed, the job has succeeded whatever came after
+            return {"say": "failed", "error": problem_of(failure), "is_final": False}
+    return {"say": "done"}
+
+
+def problem_of(failure: BaseException) -> dict[str, Any]:
+    detail = str(failure)[:MAX_DETAIL] or "The error carries no message."
+    return {"type": type(failure).__name__, "title": "Unforeseen error", "detail": detail}

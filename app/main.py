@@ -1,0 +1,153 @@
+"""The web application: routers, middleware, and the one place where errors become answers."""
+
+import logging
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse, Response
+from sqlalchemy.exc import IntegrityError, OperationalError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from app.api import ensembles, jobs, keys, labels, pools, projects, rankings, rounds, schedules, system
+from app.errors import Conflict, Malformed, Problem, problem_response
+from app.limits import BodyCap, RateLimit
+from app.monitoring import RequestLog
+from app.schemas.common import ProblemOut
+from app.schemas.pools import PoolIn
+from app.services import Services
+from app.settings import Settings, get_settings
+from app.watcher import Watcher
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = """
+What should we label next? Send your unlabelled rows, get them back in the order in which labelling them teaches most.
+
+**The loop**
+
+1. `POST /v1/projects` – the task, the shape of a row, the network and the posterior method.
+2. `POST /v1/projects/{id}/pools` – your rows, inline or as a file. Make a second pool with `purpose: evaluation` and
+   labels, and every ensemble is measured on it.
+3. `POST /v1/projects/{id}/labels` – the labels that you have, and every later one.
+4. `POST /v1/projects/{id}/ensembles` – train. The answer is a job: `GET /v1/jobs/{id}` until it has succeeded.
+5. `POST /v1/pools/{id}/rankings` – which rows next? Label these (3), train (4), ask again (5).
+
+Rounds (`/rounds`) hand the ranked rows out to annotators and train when all are done; schedules train by themselves.
+
+**Conventions.** Send `Authorization: Bearer <key>`. Long work answers 202 with a job. Lists are pages: pass
+`next_cursor` as `cursor`. Give a POST an `Idempotency-Key` header and it can be sent again safely. Problems are
+`application/problem+json`: read `detail`.
+"""
+
+
+def create_app(settings: Settings | None = None, services: Services | None = None) -> FastAPI:
+    settings = settings or get_settings()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.services = services or Services.open(settings)
+        app.state.rate_limit = RateLimit(settings.rate_limit, settings.rate_burst)
+        app.state.watcher = Watcher(app.state.services.database)
+        yield
+        await app.state.watcher.stop()
+        if services is None:
+            app.state.services.database.dispose()
+
+    app = FastAPI(title="Bensemble", version="0.1.0", description=DESCRIPTION, lifespan=lifespan)
+    for module in (projects, pools, labels, ensembles, rankings, rounds, schedules, jobs, keys, system):
+        app.include_router(module.router)
+    app.include_router(system.plain)
+    app.add_middleware(BodyCap, cap_of=_cap_of(settings))
+    app.add_middleware(RequestLog)
+    _handle_errors(app)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def _cap_of(settings: Settings) -> Any:
+    data_path = re.compile(r"/v1/pools/[^/]+/data/?")
+    return lambda method, path: (
+        settings.max_upload_bytes if method == "PUT" and data_path.fullmatch(path) else settings.max_json_bytes
+    )
+
+
+def _handle_errors(app: FastAPI) -> None:
+    @app.exception_handler(Problem)
+    def _problem(request: Request, error: Problem) -> JSONResponse:
+        return problem_response(error)
+
+    @app.exception_handler(RequestValidationError)
+    def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        errors = [{"pointer": _pointer(e["loc"]), "detail": e["msg"]} for e in error.errors()[:20]]
+        detail = "; ".join(f"{e['pointer']}: {e['detail']}" for e in errors[:3]) or "the body can't be read"
+        return problem_response(Malformed(detail, errors=errors))
+
+    @app.exception_handler(HTTPException)
+    def _http(request: Request, error: HTTPException) -> JSONResponse:
+        body = {"type": "about:blank", "title": str(error.detail), "status": error.status_code, "detail": str(error.detail)}
+        return JSONResponse(
+            body, error.status_code, media_type="application/problem+json", headers=dict(error.headers or {})
+        )
+
+    @app.exception_handler(IntegrityError)
+    def _integrity(request: Request, error: IntegrityError) -> JSONResponse:
+        logger.warning("a change collided with another", extra={"reason": str(error.orig)})
+        return problem_response(Conflict("something this depends on was changed or deleted meanwhile; try again"))
+
+    @app.exception_handler(OperationalError)
+    def _busy(request: Request, error: OperationalError) -> JSONResponse:
+        logger.error("the database did not answer", extra={"reason": str(error.orig)})
+        problem = system.NotReady("the database did not answer in time; try again", headers={"Retry-After": "1"})
+        return problem_response(problem)
+
+    @app.exception_handler(ClientDisconnect)
+    def _gone(request: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=400)  # nobody is there to read it
+
+    @app.exception_handler(Exception)
+    def _unforeseen(request: Request, error: Exception) -> JSONResponse:
+        logger.error("unforeseen error", exc_info=error, extra={"path": request.url.path})
+        return problem_response(Problem("an unforeseen error; it is in the service's log"))
+
+
+def _pointer(loc: tuple[Any, ...]) -> str:
+    """Where in the body, as a JSON pointer; parameters keep their place as the first part."""
+    parts = loc[1:] if loc and loc[0] == "body" else loc
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        schema = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes, tags=_TAGS
+        )
+        components = schema.setdefault("components", {}).setdefault("schemas", {})
+        for model in (ProblemOut, PoolIn):
+            defined = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            components.update(defined.pop("$defs", {}))
+            components[model.__name__] = defined
+        for name in ("HTTPValidationError", "ValidationError"):
+            components.pop(name, None)
+        app.openapi_schema = schema
+    return app.openapi_schema
+
+
+_TAGS = [
+    {"name": "projects", "description": "The question, and how it is answered."},
+    {"name": "pools", "description": "Rows to choose from, and rows to measure on."},
+    {"name": "labels", "description": "What annotators said: events that are never changed, only followed by newer ones."},
+    {"name": "ensembles", "description": "Trained posteriors, one version after another."},
+    {"name": "rankings", "description": "Which rows to label next."},
+    {"name": "rounds", "description": "Rankings handed out to annotators."},
+    {"name": "schedules", "description": "Training by the clock, by labels or by rounds."},
+    {"name": "jobs", "description": "Work under way: progress, cancel, retry."},
+    {"name": "keys", "description": "Who may do what."},
+    {"name": "methods", "description": "What there is to choose from."},
+    {"name": "health", "description": "For load balancers and monitoring; no key needed."},
+]

@@ -1,0 +1,105 @@
+"""Shapes that recur: ids, texts that every database can hold, pages, problems, references."""
+
+import base64
+import json
+from datetime import datetime
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from app.errors import Malformed
+
+T = TypeVar("T")
+
+
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    return text
+
+
+Storable = Annotated[str, AfterValidator(_storable)]
+Name = Annotated[Storable, Field(min_length=1, max_length=200)]
+Seed = Annotated[int, Field(ge=0, lt=2**63, description="Same seed, same answer.")]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class In(BaseModel):
+    """A request body: unknown fields are refused, so that a misspelt option is not silently ignored."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Out(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+
+class ProblemOut(BaseModel):
+    """RFC 9457. `detail` says what was expected, what came and what to do; `errors` point into the body."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    errors: list[dict[str, Any]] | None = None
+
+
+class Reference(Out):
+    id: str
+
+
+class Page(BaseModel, Generic[T]):
+    """One page. Ask again with `cursor=next_cursor` for the next; null means that was the last."""
+
+    items: list[T]
+    next_cursor: str | None
+
+
+class ProgressOut(BaseModel):
+    done: float = 0
+    total: float = 0
+    message: str = ""
+
+
+class JobOut(Out):
+    """Work done by a worker. Poll this, or follow `/v1/jobs/{id}/events`."""
+
+    id: str
+    project_id: str | None
+    kind: str
+    queue: str
+    status: str = Field(description="queued | running | succeeded | failed | cancelled")
+    progress: ProgressOut | None
+    attempts: int
+    cancel_requested: bool
+    error: dict[str, Any] | None = Field(description="A problem object, once the job has failed or been tried again.")
+    result: dict[str, Any] | None
+    run_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+def encode_cursor(*values: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str | None, *types: type) -> tuple[Any, ...] | None:
+    if cursor is None:
+        return None
+    try:
+        values = json.loads(base64.urlsafe_b64decode(cursor.encode() + b"=="))
+        if len(values) == len(types) and all(type(v) is t for v, t in zip(values, types, strict=True)):
+            if all("\0" not in v for v in values if isinstance(v, str)) and all(
+                abs(v) < 2**63 for v in values if isinstance(v, int)
+            ):
+                return tuple(values)
+    except (ValueError, TypeError):
+        pass
+    raise Malformed("this cursor is not one of ours; pass `next_cursor` of the page before, unchanged")
+
+
+def page_of(rows: list[T], limit: int, cursor_of: Any) -> Page[T]:
+    """Rows were asked for one beyond the limit, to see whether there is a next page."""
+    more = len(rows) > limit
+    return Page(items=rows[:limit], next_cursor=cursor_of(rows[limit - 1]) if more else None)

@@ -1,0 +1,32 @@
+"""API keys as seen from outside: everything but the secret, which is shown once."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import AwareDatetime, Field
+
+from app.auth import Scope
+from app.schemas.common import In, Name, Out, Storable
+
+
+class KeyIn(In):
+    name: Name
+    scopes: list[Scope] = Field(default=["read"], min_length=1, max_length=4, description="Each includes the lesser.")
+    project_ids: list[Annotated[Storable, Field(max_length=36)]] | None = Field(
+        None, max_length=1000, description="What the key can see; null for everything."
+    )
+    expires_at: AwareDatetime | None = None
+
+
+class KeyOut(Out):
+    id: str
+    name: str
+    scopes: list[str]
+    project_ids: list[str] | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class NewKeyOut(KeyOut):
+    key: str = Field(description="The secret. It is not stored and can't be shown again.")

@@ -1,0 +1,56 @@
+"""Pools of rows, and their items."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue
+
+from app.schemas.common import In, JobOut, Name, Number, Out, Storable
+
+Purpose = Literal["candidates", "evaluation"]
+LabelValue = bool | int | Number | Storable | list[Number]
+Key = Annotated[Storable, Field(min_length=1, max_length=500)]
+
+
+class PoolIn(In):
+    name: Name
+    purpose: Purpose = Field(
+        "candidates",
+        description="`candidates` are ranked and labelled; `evaluation` comes with labels and is only measured on.",
+    )
+    rows: list[list[Number]] | None = Field(
+        None, description="Features, one list a row. Leave out to send a file with PUT /v1/pools/{id}/data."
+    )
+    keys: list[Key] | None = Field(None, description="Your own name for each row; distinct. Default: the row number.")
+    payloads: list[JsonValue] | None = Field(None, description="Anything to show an annotator: a text, a URL, …")
+    labels: list[LabelValue | None] | None = Field(None, description="Labels you already have; null where unknown.")
+
+
+class PoolOut(Out):
+    id: str
+    project_id: str
+    name: str
+    purpose: str
+    status: str = Field(description="empty | ingesting | ready | failed")
+    n_rows: int
+    n_labelled: int
+    n_skipped: int
+    n_bytes: int
+    error: dict[str, Any] | None = Field(description="Why the last ingest failed.")
+    job_id: str | None
+    created_at: datetime
+
+
+class IngestOut(Out):
+    job: JobOut
+    pool: PoolOut
+
+
+class ItemOut(Out):
+    row: int
+    key: str
+    payload: JsonValue = None
+    status: str = Field(description="unlabelled | labelled | open (annotators disagree) | skipped")
+    label: Any = None
+    n_annotators: int = 0
+    x: list[float] | None = Field(None, description="The features, if asked for with features=true.")

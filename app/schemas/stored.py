@@ -1,0 +1,28 @@
+"""Requests as they are kept in the database, for schedules to repeat."""
+
+from typing import Any
+
+from app.schemas.ensembles import TrainingIn
+from app.schemas.methods import as_json
+from app.schemas.rounds import RoundIn
+
+
+def stored_round(wanted: RoundIn) -> dict[str, Any]:
+    return {
+        "pool_id": wanted.pool_id,
+        "acquisition": as_json(wanted.acquisition),
+        "selection": as_json(wanted.selection),
+        "k": wanted.k,
+        "overlap": wanted.overlap,
+        "seed": wanted.seed,
+        "retrain": wanted.retrain,
+    }
+
+
+def stored_training(wanted: TrainingIn) -> dict[str, Any]:
+    return {
+        "posterior": as_json(wanted.posterior) if wanted.posterior is not None else None,
+        "n_members": wanted.n_members,
+        "seed": wanted.seed,
+        "warm_start": wanted.warm_start,
+    }

@@ -1,0 +1,63 @@
+"""What a process of the service holds open: the database, the object storage, and pools already opened."""
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from app.db.engine import Database
+from app.db.tables import PoolData
+from app.settings import Settings
+from app.storage.cache import DiskCache
+from app.storage.objects import Objects
+from app.storage.pools import Pool
+
+if TYPE_CHECKING:
+    from app.jobs.context import JobContext
+
+OPEN_POOLS = 64
+
+
+def open_objects(settings: Settings) -> Objects:
+    return Objects(settings.storage_url, cache=DiskCache(folder=settings.cache_dir, max_bytes=settings.cache_bytes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    settings: Settings
+    database: Database
+    objects: Objects
+    _pools: "OrderedDict[str, Pool]" = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def open(cls, settings: Settings) -> "Services":
+        return cls(
+            settings=settings,
+            database=Database.connect(settings.database_url),
+            objects=open_objects(settings),
+        )
+
+    def pool(self, data: PoolData) -> Pool:
+        """The memory-mapped files of a pool; they never change, so an opened one is kept."""
+        with self._lock:
+            if data.prefix in self._pools:
+                self._pools.move_to_end(data.prefix)
+                return self._pools[data.prefix]
+        opened = Pool.open(self.objects, data.prefix)
+        with self._lock:
+            self._pools[data.prefix] = opened
+            while len(self._pools) > OPEN_POOLS:
+                self._pools.popitem(last=False)
+        return opened
+
+
+_opened: dict[tuple[str, str], Services] = {}
+
+
+def job_services(job: "JobContext") -> Services:
+    """For a job's handler: kept between the jobs of one child process, so that what was opened stays open."""
+    where = (job.settings.database_url, job.settings.storage_url)
+    if where not in _opened:
+        _opened[where] = Services(settings=job.settings, database=job.database, objects=open_objects(job.settings))
+    return _opened[where]

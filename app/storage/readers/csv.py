@@ -1,0 +1,128 @@
+"""CSV with a header line. Every cell is read as text; feature cells are then parsed as numbers, all at once.
+
+A column counts as numeric if its first cell that is not blank is a number.
+"""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from app.storage.errors import BadData
+from app.storage.readers.batch import Batch, Features, Reader, Request
+from app.storage.readers.plan import ColumnType, Plan, plan_columns, refuse_repeats
+from app.storage.readers.values import as_features, as_key, as_label, as_payload
+
+NUMBER_LIKE = r"(?i)^([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity))$"
+RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)")
+PARSING = pacsv.ParseOptions(newlines_in_values=True)
+
+
+def open_csv(request: Request) -> Reader:
+    names = _header(request)
+    refuse_repeats(names)
+    if all(_is_number(name) for name in names):
+        raise BadData(
+            f"The first line of a CSV file names its columns, this one holds numbers ({names[0]}, …); add it."
+        )
+    tables = _tables(request, names)
+    first = next(tables, None)
+    if first is None:
+        raise BadData("The CSV file has a header but no rows.")
+    plan = plan_columns({name: _type(first.column(name)) for name in names}, request.columns, request.width)
+    return Reader(batches=_batches(request, plan, first, tables))
+
+
+def _header(request: Request) -> list[str]:
+    request.source.seek(0)
+    try:
+        with pacsv.open_csv(request.source, read_options=_reading(request), parse_options=PARSING) as reader:
+            names: list[str] = reader.schema.names
+            return names
+    except (pa.ArrowException, ValueError) as error:
+        raise _unreadable(error, request) from None
+
+
+def _tables(request: Request, names: list[str]) -> Iterator[pa.RecordBatch]:
+    request.source.seek(0)
+    converting = pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+    try:
+        with pacsv.open_csv(
+            request.source, read_options=_reading(request), parse_options=PARSING, convert_options=converting
+        ) as reader:
+            for table in reader:
+                if table.num_rows:
+                    yield table
+    except (pa.ArrowException, ValueError) as error:
+        raise _unreadable(error, request) from None
+
+
+def _batches(request: Request, plan: Plan, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[Batch]:
+    row = 0
+    limit = request.limits.max_payload_bytes
+    table: pa.RecordBatch | None = first
+    while table is not None:
+        for start in range(0, table.num_rows, request.block_rows):
+            part = table.slice(start, request.block_rows)
+            features = _features(part, plan, row)
+            keys = labels = payloads = None
+            if plan.key is not None:
+                keys = [as_key(v, row + i, plan.key) for i, v in enumerate(part.column(plan.key).to_pylist())]
+            if plan.label is not None:
+                labels = [as_label(v, row + i, plan.label) for i, v in enumerate(part.column(plan.label).to_pylist())]
+            if plan.payload is not None:
+                values = part.column(plan.payload).to_pylist()
+                payloads = [as_payload(v, row + i, plan.payload, limit, is_text=True) for i, v in enumerate(values)]
+            yield Batch(features=features, keys=keys, labels=labels, payloads=payloads)
+            row += part.num_rows
+        table = next(rest, None)
+
+
+def _features(part: pa.RecordBatch, plan: Plan, row: int) -> Features:
+    cells = pa.concat_arrays([part.column(name) for name in plan.features])  # column after column
+    try:
+        values = cells.cast(pa.float64())
+    except pa.ArrowInvalid:
+        cells = pc.utf8_trim_whitespace(cells)
+        is_number = pc.match_substring_regex(cells, NUMBER_LIKE).to_numpy(zero_copy_only=False)
+        wrong = np.argwhere(~is_number.reshape(len(plan.features), -1).T)
+        if len(wrong):
+            at, column = (int(i) for i in wrong[0])
+            name, came = plan.features[column], cells[column * part.num_rows + at].as_py()
+            state = "is blank; fill it or drop the row" if came == "" else f"is {came[:40]!r}, a number is needed"
+            raise BadData(f"Row {row + at}, feature {name!r}: it {state}.", row=row + at, column=name) from None
+        values = cells.cast(pa.float64())
+    return as_features(values.to_numpy().reshape(len(plan.features), -1).T, row, plan.features)
+
+
+def _type(column: pa.Array) -> ColumnType:
+    for cell in column:
+        if text := cell.as_py().strip():
+            return "number" if _is_number(text) else "other"
+    return "other"
+
+
+def _is_number(text: str) -> bool:
+    return bool(pc.match_substring_regex(pa.scalar(text.strip()), NUMBER_LIKE).as_py())
+
+
+def _reading(request: Request) -> pacsv.ReadOptions:
+    return pacsv.ReadOptions(block_size=request.limits.max_line_bytes, use_threads=False)
+
+
+def _unreadable(error: Exception, request: Request) -> BadData:
+    reason = str(error).split("\n", 1)[0]
+    if ragged := RAGGED.search(reason):
+        row = int(ragged[1]) - 2  # counted from 1, with the header
+        return BadData(
+            f"Row {row}: expected {ragged[2]} cells as in the header, there are {ragged[3]}: {ragged[4][:60]!r}.",
+            row=row,
+        )
+    if "straddling" in reason:
+        return BadData(f"A line is longer than {request.limits.max_line_bytes:,} bytes; store links, not contents.")
+    if "Empty CSV" in reason:
+        return BadData("The file is empty; a CSV file needs a header line and rows.")
+    return BadData(f"This CSV file cannot be read ({reason[:200]}); it must be UTF-8 text with a header line.")

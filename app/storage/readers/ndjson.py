@@ -1,0 +1,92 @@
+"""NDJSON: one object per line, {"x": […], "key": …, "label": …, "payload": …}; blank lines are skipped."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from app.storage.errors import BadData
+from app.storage.readers.batch import Batch, Reader, Request
+from app.storage.readers.inline import inline_batch
+from app.storage.readers.plan import ColumnType, Plan, plan_columns
+from app.storage.readers.values import refuse_constant
+
+BLOCK_TEXT_BYTES = 4 * 2**20
+
+
+def open_ndjson(request: Request) -> Reader:
+    request.source.seek(0)
+    objects = _objects(request)
+    first = next(objects, None)
+    if first is None:
+        raise BadData("The file is empty; NDJSON has one object per line.")
+    plan = plan_columns({name: _type(value) for name, value in first[1].items()}, request.columns, request.width)
+    return Reader(batches=_batches(request, plan, first, objects))
+
+
+def _objects(request: Request) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(bytes of the line, object)"""
+    limit = request.limits.max_line_bytes
+    line_number, row = 0, 0
+    while line := request.source.readline(limit + 1):
+        line_number += 1
+        if len(line) > limit:
+            raise BadData(f"Line {line_number} is longer than {limit:,} bytes; store links, not contents.", row=row)
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line, parse_constant=refuse_constant)
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            raise BadData(f"Line {line_number} (row {row}) is not JSON: {reason[:120]}.", row=row) from None
+        if not isinstance(found, dict):
+            raise BadData(
+                f'Line {line_number} (row {row}) is {type(found).__name__}; an object like {{"x": […]}} is needed.',
+                row=row,
+            )
+        yield len(line), found
+        row += 1
+
+
+def _batches(
+    request: Request, plan: Plan, first: tuple[int, dict[str, Any]], rest: Iterator[tuple[int, dict[str, Any]]]
+) -> Iterator[Batch]:
+    row, held, size = 0, [first[1]], first[0]
+    for n_bytes, found in rest:
+        if len(held) >= request.block_rows or size >= BLOCK_TEXT_BYTES:
+            yield _batch(request, plan, held, row)
+            row, held, size = row + len(held), [], 0
+        held.append(found)
+        size += n_bytes
+    yield _batch(request, plan, held, row)
+
+
+def _batch(request: Request, plan: Plan, held: list[dict[str, Any]], row: int) -> Batch:
+    if plan.is_list:
+        rows = [found.get("x") for found in held]
+    else:
+        rows = [[found.get(name) for name in plan.features] for found in held]
+    return inline_batch(
+        rows,
+        width=request.width,
+        keys=_keys(request, plan, held, row),
+        labels=[found.get(request.columns.label or "label") for found in held],  # each line may leave it out
+        payloads=[found.get(request.columns.payload or "payload") for found in held],
+        first_row=row,
+        names=None if plan.is_list else plan.features,
+        max_payload_bytes=request.limits.max_payload_bytes,
+    )
+
+
+def _keys(request: Request, plan: Plan, held: list[dict[str, Any]], row: int) -> list[Any] | None:
+    if plan.key is not None:
+        return [found.get(plan.key) for found in held]
+    for i, found in enumerate(held):
+        if found.get("key") is not None:
+            raise BadData(f"Row {row + i} has a key and row 0 has none; give every row one, or none.", row=row + i)
+    return None
+
+
+def _type(value: object) -> ColumnType:
+    if isinstance(value, (bool, int, float)):
+        return "number"
+    return "list" if isinstance(value, list) else "other"

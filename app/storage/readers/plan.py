@@ -1,0 +1,73 @@
+"""Which columns of a table are features, key, label and payload: one rule for all formats with named columns.
+
+Features are the list column `x`, or else all numeric columns that are not key, label or payload, in order.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from app.storage.errors import BadData
+from app.storage.readers.batch import Columns
+
+ColumnType = Literal["number", "list", "other"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    features: tuple[str, ...]
+    is_list: bool
+    key: str | None
+    label: str | None
+    payload: str | None
+
+    @property
+    def all(self) -> list[str]:
+        named = [name for name in (self.key, self.label, self.payload) if name is not None]
+        return [*self.features, *dict.fromkeys(named)]
+
+
+def plan_columns(types: Mapping[str, ColumnType], columns: Columns, width: int) -> Plan:
+    named = {role: _named(types, getattr(columns, role), role) for role in ("key", "label", "payload")}
+    taken = {name for name in named.values() if name is not None}
+    if types.get("x") == "list" and "x" not in taken:
+        return Plan(features=("x",), is_list=True, **named)
+    features = tuple(name for name, kind in types.items() if kind == "number" and name not in taken)
+    if len(features) != width:
+        raise BadData(_wrong_width(types, features, taken, width))
+    return Plan(features=features, is_list=False, **named)
+
+
+def refuse_repeats(names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise BadData(f"Column {name!r} is there twice; give every column its own name.", column=name)
+        seen.add(name)
+
+
+def listed(names: Iterable[str], n: int = 20) -> str:
+    shown = list(names)
+    return ", ".join(shown[:n]) + (f" and {len(shown) - n} more" if len(shown) > n else "") if shown else "none"
+
+
+def _named(types: Mapping[str, ColumnType], name: str | None, role: str) -> str | None:
+    if not name:
+        return role if role in types else None
+    if name not in types:
+        raise BadData(f"There is no column {name!r} for the {role}; the columns are: {listed(types)}.", column=name)
+    return name
+
+
+def _wrong_width(types: Mapping[str, ColumnType], features: tuple[str, ...], taken: set[str], width: int) -> str:
+    left_out = [name for name in types if name not in features and name not in taken]
+    message = (
+        f"Expected {width} features per row: a list column 'x', or {width} numeric columns. "
+        f"There are {len(features)} numeric columns: {listed(features)}"
+    )
+    if left_out:
+        message += f"; not numeric: {listed(left_out)}"
+    lists = [name for name in left_out if types[name] == "list"]
+    if lists:
+        message += f". If {lists[0]!r} holds the features, rename it to 'x'"
+    return message + "."

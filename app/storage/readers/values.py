@@ -1,0 +1,129 @@
+"""Single values: features to float32, keys, labels, payloads; each refusal names its row.
+
+An integer label becomes its digits ("3") and a boolean "true" or "false" in every format, because CSV knows only text;
+other numbers stay floats, and blank text is no label. A payload that comes as text is kept as the JSON object or array
+that it spells, else as a JSON string.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.storage.errors import BadData
+from app.storage.readers.batch import Features, Label
+
+MAX_KEY_BYTES = 1024
+
+
+def as_features(values: NDArray[Any], first_row: int, names: Sequence[str] | None = None) -> Features:
+    """[n, width] numbers of any real type to contiguous float32, all finite."""
+    with np.errstate(over="ignore"):
+        features: Features = np.ascontiguousarray(values, dtype=np.float32)
+    finite = np.isfinite(features)
+    if not finite.all():
+        row, column = divmod(int(np.argmin(finite)), features.shape[1])
+        came = values[row, column]
+        name = names[column] if names is not None else str(column)
+        if np.isfinite(came):
+            raise BadData(
+                f"Row {first_row + row}, feature {name!r}: {came} is too large for float32 (at most 3.4e38); rescale.",
+                row=first_row + row,
+                column=name,
+            )
+        raise BadData(
+            f"Row {first_row + row}, feature {name!r}: a finite number is needed, this is {came}; fill or drop it.",
+            row=first_row + row,
+            column=name,
+        )
+    return features
+
+
+def as_key(value: object, row: int, column: str) -> str:
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        came = "missing" if value is None else f"{type(value).__name__} {_short(value)}"
+        raise BadData(f"Row {row}: the key ({column!r}) is text or an integer, this is {came}.", row=row, column=column)
+    if not value or "\x00" in value:
+        raise BadData(f"Row {row}: the key ({column!r}) is blank or holds a NUL; name the row.", row=row, column=column)
+    try:
+        n_bytes = len(value.encode())
+    except UnicodeEncodeError:
+        raise BadData(f"Row {row}: the key ({column!r}) is not valid Unicode.", row=row, column=column) from None
+    if n_bytes > MAX_KEY_BYTES:
+        raise BadData(
+            f"Row {row}: the key ({column!r}) has {n_bytes} bytes, at most {MAX_KEY_BYTES} are kept; shorten it.",
+            row=row,
+            column=column,
+        )
+    return value
+
+
+def as_label(value: object, row: int, column: str) -> Label:
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadData(
+                f"Row {row}: the label ({column!r}) is {value}; leave it empty (null) where there is none.",
+                row=row,
+                column=column,
+            )
+        return value
+    raise BadData(
+        f"Row {row}: a label ({column!r}) is text, a number or null, this is {type(value).__name__} {_short(value)}.",
+        row=row,
+        column=column,
+    )
+
+
+def as_payload(value: object, row: int, column: str, max_bytes: int, *, is_text: bool = False) -> bytes | None:
+    """JSON text of any JSON value; with `is_text` (csv, Parquet, Arrow) a string may itself be JSON."""
+    if value is None or (is_text and value == ""):
+        return None
+    try:
+        if is_text and isinstance(value, str) and value.lstrip()[:1] in ("{", "[") and _is_json(value):
+            data = value.strip().encode()
+        else:
+            data = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadData(
+            f"Row {row}: the payload ({column!r}) cannot be kept as JSON ({error}); send text or plain JSON.",
+            row=row,
+            column=column,
+        ) from None
+    if len(data) > max_bytes:
+        raise BadData(
+            f"Row {row}: the payload ({column!r}) has {len(data):,} bytes, at most {max_bytes:,} are kept; "
+            "store a link instead.",
+            row=row,
+            column=column,
+        )
+    return data
+
+
+def refuse_constant(token: str) -> NoReturn:
+    raise ValueError(f"{token} is not JSON")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, parse_constant=refuse_constant)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,50 @@
+"""What a label may be in a project, and how labels become numbers to train on."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from app.errors import Malformed
+
+
+def row_width(project_input: dict[str, Any]) -> int:
+    return math.prod(project_input["shape"])
+
+
+def parse_label(task: dict[str, Any], value: Any, *, pointer: str | None = None) -> Any:
+    """A class name, or a number (or list of them) as it is stored; anything else is refused."""
+    if task["kind"] == "classification":
+        return _class_name(task["classes"], value, pointer)
+    numbers = value if isinstance(value, list) else [value]
+    if len(numbers) != task["outputs"]:
+        raise Malformed(f"expected {task['outputs']} number(s), got {len(numbers)}", pointer=pointer)
+    try:
+        floats = [float(number) for number in numbers]
+    except (TypeError, ValueError):
+        floats = [math.nan]
+    if not all(map(math.isfinite, floats)):
+        raise Malformed(f"expected finite numbers, got {value!r:.100}", pointer=pointer)
+    return floats if task["outputs"] > 1 else floats[0]
+
+
+def _class_name(classes: list[str], value: Any, pointer: str | None) -> str:
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, float) and value.is_integer():
+        text = str(int(value))  # a column of whole numbers with gaps arrives as floats
+    else:
+        text = str(value)
+    if text not in classes:
+        known = ", ".join(repr(name) for name in classes[:20]) + (", …" if len(classes) > 20 else "")
+        raise Malformed(f"unknown class {text!r:.100}; this project has {known}", pointer=pointer)
+    return text
+
+
+def to_targets(task: dict[str, Any], values: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """Class numbers [N] int64, or values [N] or [N, T] float32."""
+    if task["kind"] == "classification":
+        number = {name: i for i, name in enumerate(task["classes"])}
+        return np.array([number[value] for value in values], dtype=np.int64)
+    return np.asarray(values, dtype=np.float32).reshape(len(values), *([task["outputs"]] if task["outputs"] > 1 else []))

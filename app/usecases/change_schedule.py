@@ -1,0 +1,52 @@
+"""Create, pause and resume schedules."""
+
+from sqlalchemy.orm import Session
+
+from app.db import pools, projects
+from app.db.tables import Project, Schedule
+from app.db.types import database_time, new_id
+from app.errors import Conflict, Malformed
+from app.schemas.schedules import ScheduleIn
+from app.schemas.stored import stored_round, stored_training
+from app.settings import Settings
+from app.usecases.fire_schedules import next_time
+
+
+def create_schedule(session: Session, project: Project, wanted: ScheduleIn, settings: Settings) -> Schedule:
+    project = projects.lock(session, project.id)
+    next_fire_at = None
+    if wanted.cron is not None:
+        next_fire_at = next_time(wanted.cron, wanted.timezone, database_time(session))
+    if wanted.training.n_members > settings.max_members:
+        raise Malformed(f"n_members is over the cap of {settings.max_members:,}", pointer="/training/n_members")
+    if wanted.then_open_round is not None:
+        pool = pools.pool_of(session, project.id, wanted.then_open_round.pool_id)
+        if pool.purpose != "candidates":
+            raise Conflict(f"pool {pool.name!r} is for evaluation and can't be ranked")
+        if wanted.then_open_round.k > settings.max_k:
+            raise Malformed(f"k is over the cap of {settings.max_k:,}", pointer="/then_open_round/k")
+    schedule = Schedule(
+        id=new_id(),
+        project_id=project.id,
+        cron=wanted.cron,
+        timezone=wanted.timezone,
+        every_labels=wanted.every_labels,
+        on_round_complete=wanted.on_round_complete,
+        debounce_seconds=wanted.debounce_seconds,
+        training=stored_training(wanted.training),
+        then_open_round=stored_round(wanted.then_open_round) if wanted.then_open_round else None,
+        next_fire_at=next_fire_at,
+    )
+    session.add(schedule)
+    session.flush()
+    return schedule
+
+
+def pause_schedule(session: Session, schedule: Schedule, paused: bool) -> Schedule:
+    projects.lock(session, schedule.project_id)
+    schedule = session.get_one(Schedule, schedule.id, populate_existing=True)
+    if schedule.paused and not paused and schedule.cron is not None:
+        schedule.next_fire_at = next_time(schedule.cron, schedule.timezone, database_time(session))
+    schedule.paused = paused
+    session.flush()
+    return schedule

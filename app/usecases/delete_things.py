@@ -1,0 +1,55 @@
+"""Delete projects and pools: their rows at once, their files by a job that can be tried again."""
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from app.db import projects
+from app.db.tables import Ensemble, Job, Pool, Prediction, Project, Ranking
+from app.jobs import queue
+from app.jobs.context import JobContext
+from app.services import job_services
+
+
+def delete_project(session: Session, project: Project) -> None:
+    projects.lock(session, project.id)
+    prefixes = [
+        f"{kind}/{thing_id}/"
+        for table, kinds in (
+            (Pool, ("pools", "uploads")),
+            (Ensemble, ("ensembles", "snapshots")),
+            (Ranking, ("rankings",)),
+            (Prediction, ("predictions",)),
+        )
+        for thing_id in session.scalars(select(table.id).where(table.project_id == project.id))
+        for kind in kinds
+    ]
+    # deleting the job rows fences off whoever runs them: their next beat or write finds the lease lost
+    session.execute(delete(Project).where(Project.id == project.id))
+    _queue_deletion(session, prefixes)
+
+
+def delete_pool(session: Session, pool: Pool) -> None:
+    projects.lock(session, pool.project_id)
+    rankings = session.execute(select(Ranking.id, Ranking.job_id).where(Ranking.pool_id == pool.id)).all()
+    predictions = session.execute(select(Prediction.id, Prediction.job_id).where(Prediction.pool_id == pool.id)).all()
+    job_ids = [job_id for _, job_id in (*rankings, *predictions)]
+    for job_id in [*job_ids, *([pool.ingest_job_id] if pool.ingest_job_id else [])]:
+        if session.get(Job, job_id) is not None:
+            queue.request_cancel(session, job_id)
+    prefixes = [f"pools/{pool.id}/", f"uploads/{pool.id}/"]
+    prefixes += [f"rankings/{ranking_id}/" for ranking_id, _ in rankings]
+    prefixes += [f"predictions/{prediction_id}/" for prediction_id, _ in predictions]
+    session.execute(delete(Pool).where(Pool.id == pool.id))
+    _queue_deletion(session, prefixes)
+
+
+def _queue_deletion(session: Session, prefixes: list[str]) -> None:
+    if prefixes:
+        queue.enqueue(session, kind="delete_objects", queue="ingest", payload={"prefixes": prefixes})
+
+
+def delete_objects(job: JobContext) -> None:
+    objects = job_services(job).objects
+    for i, prefix in enumerate(job.payload["prefixes"]):
+        objects.delete_prefix(prefix)
+        job.progress(i + 1, len(job.payload["prefixes"]), "deleting files")

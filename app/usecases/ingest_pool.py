@@ -1,0 +1,46 @@
+"""The job that turns an uploaded file into a pool."""
+
+from app.db.tables import Pool, PoolData, Project
+from app.jobs.context import JobContext, JobFailed
+from app.services import job_services
+from app.storage.readers import BadData, Columns, open_reader
+from app.targets import row_width
+from app.usecases.receive_file import limits_of
+from app.usecases.store_pool import publish_pool, write_pool
+
+
+def ingest_pool(job: JobContext) -> None:
+    services = job_services(job)
+    payload = job.payload
+    with job.database.read() as session:
+        pool = session.get_one(Pool, payload["pool_id"])
+        project = session.get_one(Project, pool.project_id)
+    prefix = f"pools/{pool.id}/{job.token}"
+    services.objects.delete_prefix(prefix + "/")  # of this very attempt, were it ever begun twice
+    try:
+        with services.objects.open(payload["upload_key"]) as source:
+            reader = open_reader(
+                payload["file_kind"],
+                source,
+                width=row_width(project.input),
+                columns=Columns(**payload["columns"]),
+                limits=limits_of(job.settings),
+            )
+            total = reader.n_rows or 0
+            stored = write_pool(
+                services.objects,
+                prefix,
+                project,
+                pool.purpose,
+                reader,
+                report=lambda n_rows: job.progress(n_rows, max(total, n_rows), f"{n_rows:,} rows read"),
+            )
+    except BadData as error:
+        services.objects.delete([payload["upload_key"]])
+        raise JobFailed({"title": "The file can't be used", "detail": error.message, "status": 422}) from error
+    triggered: list[str] = []
+    result = {"pool_id": pool.id, "n_rows": stored.n_rows, "n_labels": len(stored.labels), "triggered": triggered}
+    with job.finish(result) as session:
+        if session.get(PoolData, pool.id) is None:
+            triggered += publish_pool(services, session, project, pool, stored, annotator=payload["annotator"])
+    services.objects.delete([payload["upload_key"]])

@@ -1,0 +1,74 @@
+"""Open a labelling round: rank now, hand out when the ranking is there."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import insert
+from sqlalchemy.orm import Session
+
+from app.db import pools, projects
+from app.db.tables import Job, Project, Ranking, RankingItem, Round, RoundItem
+from app.db.types import database_time, new_id
+from app.settings import Settings
+from app.usecases.request_ranking import request_ranking, rows_left
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    job: Job
+    round: Round
+
+
+def open_round(
+    session: Session, project: Project, settings: Settings, wanted: dict[str, Any], *, origin: str = "request"
+) -> Opened:
+    """`wanted` is a stored `RoundIn`: pool_id, acquisition, selection, k, overlap, seed, retrain."""
+    pool = pools.pool_of(session, project.id, wanted["pool_id"])
+    round_id = new_id()
+    request = request_ranking(
+        session,
+        project,
+        pool,
+        settings,
+        acquisition=wanted["acquisition"],
+        selection=wanted["selection"],
+        k=wanted["k"],
+        seed=wanted["seed"],
+        round_id=round_id,
+    )
+    project = projects.lock(session, project.id)
+    project.last_round += 1
+    opened = Round(
+        id=round_id,
+        project_id=project.id,
+        number=project.last_round,
+        pool_id=pool.id,
+        ranking_id=request.ranking.id,
+        overlap=wanted["overlap"],
+        retrain=wanted["retrain"],
+        status="ranking",
+        origin=origin,
+    )
+    session.add(opened)
+    session.flush()
+    return Opened(job=request.job, round=opened)
+
+
+def open_following_round(
+    session: Session, project: Project, settings: Settings, wanted: dict[str, Any], *, origin: str
+) -> Opened | None:
+    """For schedules: as many items as there are rows left, or no round when there are none."""
+    pool = pools.pool_of(session, project.id, wanted["pool_id"])
+    k = min(wanted["k"], rows_left(session, project, pool))
+    return open_round(session, project, settings, {**wanted, "k": k}, origin=origin) if k > 0 else None
+
+
+def hand_out(session: Session, ranking: Ranking, items: list[RankingItem]) -> None:
+    """The ranking is there: its items become the round's queue. A round closed meanwhile stays closed."""
+    round_ = session.get_one(Round, ranking.round_id, with_for_update=True)
+    if round_.status != "ranking":
+        return
+    session.execute(insert(RoundItem), [{"round_id": round_.id, "rank": i.rank, "row": i.row} for i in items])
+    round_.status = "open"
+    round_.opened_at = database_time(session)
+    session.flush()

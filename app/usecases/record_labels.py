@@ -1,0 +1,113 @@
+"""Take label events: all of them or none, in order, with the rounds and schedules they set off."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy import insert
+from sqlalchemy.orm import Session
+
+from app.db import pools, projects
+from app.db.tables import Label, Project, Round
+from app.db.types import database_time
+from app.errors import Conflict, Malformed
+from app.schemas.labels import LabelOut, RoundLabelIn
+from app.services import Services
+from app.targets import parse_label
+from app.usecases.advance_rounds import advance_rounds
+from app.usecases.fire_schedules import count_labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    labels: list[LabelOut]
+    triggered: list[str]
+
+
+def record_labels(
+    services: Services,
+    session: Session,
+    project: Project,
+    said: Sequence[tuple[str, RoundLabelIn]],
+    *,
+    default_annotator: str,
+    within: Round | None = None,
+) -> Recorded:
+    """`said` pairs a pool id with what is said of one of its rows; `within` is the round it was said in."""
+    cap = services.settings.max_labels_per_request
+    if len(said) > cap:
+        raise Malformed(f"{len(said):,} labels in one request; the cap is {cap:,}. Send several requests.")
+    found = _resolve(services, session, project, said)
+    values = [
+        parse_label(project.task, label.value, pointer=f"/labels/{i}/value") if label.action == "label" else None
+        for i, (_, label) in enumerate(said)
+    ]
+    first = projects.take_label_numbers(session, project.id, len(said))
+    now = database_time(session)
+    events: list[dict[str, Any]] = [
+        {
+            "project_id": project.id,
+            "seq": first + i,
+            "pool_id": pool_id,
+            "row": row,
+            "annotator": label.annotator or default_annotator,
+            "action": label.action,
+            "value": value,
+            "source": "api",
+            "lead_time": label.lead_time,
+            "created_at": now,
+        }
+        for i, ((pool_id, label), (row, _), value) in enumerate(zip(said, found.places, values, strict=True))
+    ]
+    session.execute(insert(Label), events)
+    triggered = advance_rounds(services, session, project, events, within=within)
+    n_labels = sum(event["action"] == "label" and event["pool_id"] in found.candidates for event in events)
+    triggered += count_labels(services, session, project, n_labels)
+    labels = [LabelOut(**event, key=key) for event, (_, key) in zip(events, found.places, strict=True)]
+    return Recorded(labels=labels, triggered=list(dict.fromkeys(triggered)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    places: list[tuple[int, str]]  # (row, key) of each label
+    candidates: frozenset[str]  # the pools among those named that are ranked
+
+
+def _resolve(
+    services: Services, session: Session, project: Project, said: Sequence[tuple[str, RoundLabelIn]]
+) -> _Found:
+    by_pool: dict[str, list[int]] = {}
+    for i, (pool_id, _) in enumerate(said):
+        by_pool.setdefault(pool_id, []).append(i)
+    places: dict[int, tuple[int, str]] = {}
+    candidates = set()
+    for pool_id, indices in by_pool.items():
+        row = pools.pool_of(session, project.id, pool_id)
+        pool = services.pool(pools.data_of(session, row))
+        if row.purpose == "candidates":
+            candidates.add(pool_id)
+        keyed = [i for i in indices if said[i][1].key is not None]
+        rows_of_keys = dict(zip(keyed, pool.row_of([str(said[i][1].key) for i in keyed]), strict=True))
+        rows = []
+        for i in indices:
+            label = said[i][1]
+            number = int(rows_of_keys[i]) if label.row is None else label.row
+            if number < 0:
+                raise Malformed(f"pool {row.name!r} has no row with key {label.key!r}", pointer=f"/labels/{i}/key")
+            if number >= pool.n_rows:
+                raise Malformed(
+                    f"pool {row.name!r} has {pool.n_rows:,} rows, counted from 0; there is no row {number}",
+                    pointer=f"/labels/{i}/row",
+                )
+            rows.append(number)
+        for i, number, key in zip(indices, rows, pool.keys(np.array(rows)), strict=True):
+            places[i] = (number, key)
+    return _Found(places=[places[i] for i in range(len(said))], candidates=frozenset(candidates))
+
+
+def in_round(round_: Round, labels: Sequence[RoundLabelIn]) -> list[tuple[str, RoundLabelIn]]:
+    """Labels posted to a round are about its pool; a round takes them while it is open."""
+    if round_.status != "open":
+        raise Conflict(f"this round is {round_.status}; labels for its rows go to POST /v1/projects/…/labels")
+    return [(round_.pool_id, label) for label in labels]

@@ -1,0 +1,59 @@
+"""Remove files that no row speaks of: left by workers that were killed, or by requests that failed half-way."""
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import delete, func, select
+
+from app.db.engine import Database
+from app.db.tables import Base, Ensemble, Job, Pool, PoolData, Prediction, Ranking, Replay
+from app.db.types import database_time
+from app.jobs import queue
+from app.jobs.context import JobContext
+from app.services import job_services
+
+EVERY = timedelta(hours=6)
+OLD = timedelta(days=1)
+KEEP_REPLAYS = timedelta(days=7)
+OWNERS: dict[str, type[Base]] = {
+    "pools": Pool,
+    "uploads": Pool,
+    "ensembles": Ensemble,
+    "snapshots": Ensemble,
+    "rankings": Ranking,
+    "predictions": Prediction,
+}
+
+
+def queue_sweep(database: Database) -> None:
+    """Called by every worker now and then; one sweep is queued when the last was long ago."""
+    with database.read() as session:
+        last = session.execute(select(func.max(Job.created_at)).where(Job.kind == "sweep_storage")).scalar_one()
+        if last is not None and database_time(session) - last < EVERY:
+            return
+    with database.write() as session:
+        queue.enqueue(session, kind="sweep_storage", queue="ingest", payload={}, dedup_key="sweep_storage")
+
+
+def sweep_storage(job: JobContext) -> None:
+    services = job_services(job)
+    objects = services.objects
+    n_files = objects.sweep(older_than=OLD.total_seconds())
+    old = datetime.now(UTC) - OLD
+    found: dict[tuple[str, str], list[str]] = {}
+    for stored in objects.list():
+        kind, _, rest = stored.key.partition("/")
+        if kind in OWNERS and stored.modified < old:
+            found.setdefault((kind, rest.partition("/")[0]), []).append(stored.key)
+    for i, ((kind, owner_id), keys) in enumerate(found.items()):
+        with job.database.read() as session:
+            owned = session.get(OWNERS[kind], owner_id) is not None
+            data = session.get(PoolData, owner_id) if owned and kind == "pools" else None
+        if data is not None:  # of a pool the prefix that was published stays, other attempts go
+            keys = [key for key in keys if not key.startswith(f"{data.prefix}/")]
+        elif owned:
+            continue
+        objects.delete(keys)
+        n_files += len(keys)
+        job.progress(i + 1, len(found), "sweeping")
+    with job.finish({"n_files": n_files}) as session:
+        session.execute(delete(Replay).where(Replay.created_at < database_time(session) - KEEP_REPLAYS))

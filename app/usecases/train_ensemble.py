@@ -1,0 +1,174 @@
+"""The job that trains an ensemble on the labels there are when it starts, measures it and publishes it."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import bensemble_core as bc
+import torch
+
+from app.db.tables import Ensemble, EnsembleResult, Project, Schedule
+from app.db.types import new_id
+from app.errors import Problem
+from app.jobs.context import JobContext, JobFailed
+from app.schemas.methods import posterior_of
+from app.services import Services, job_services
+from app.usecases.collect_labels import FEW, Part, Snapshot, collect_labels, gather
+from app.usecases.create_project import check_size
+from app.usecases.open_round import open_following_round
+
+logger = logging.getLogger(__name__)
+MEASURED_AT_ONCE = 8192
+
+
+def train_ensemble(job: JobContext) -> None:
+    started = time.monotonic()
+    services = job_services(job)
+    if job.settings.threads:
+        torch.set_num_threads(job.settings.threads)
+    with job.database.read() as session:
+        ensemble = session.get_one(Ensemble, job.payload["ensemble_id"])
+        project = session.get_one(Project, ensemble.project_id)
+        watermark = (job.checkpoint or {}).get("watermark", project.last_seq)
+        labels = collect_labels(session, project, watermark)
+        parent = session.get(EnsembleResult, ensemble.parent_id) if ensemble.warm_start else None
+    if labels.n_train == 0:
+        raise JobFailed(
+            {
+                "title": "Nothing to train on",
+                "detail": "No row outside the hold-out has an agreed label. Label more rows, lower the project's "
+                "`holdout`, or add an evaluation pool.",
+                "status": 409,
+            }
+        )
+    if (job.checkpoint or {}).get("digest") != labels.digest:  # the first attempt, or a pool was deleted since
+        job.save_checkpoint({"watermark": watermark, "digest": labels.digest})
+    fitted = _fit(job, services, project, ensemble, labels, parent)
+    sampled = fitted.sample(ensemble.n_members, seed=ensemble.seed).to("cpu")
+    metrics = _measure(job, services, project, labels, sampled.to(job.device))
+    prefix = f"ensembles/{ensemble.id}/{job.token}"
+    _store(services, f"{prefix}/ensemble.safetensors", sampled.save)
+    _store(services, f"{prefix}/fitted.safetensors", fitted.save)
+    result = EnsembleResult(
+        ensemble_id=ensemble.id,
+        file_key=f"{prefix}/ensemble.safetensors",
+        fitted_key=f"{prefix}/fitted.safetensors",
+        n_bytes=services.objects.size(f"{prefix}/ensemble.safetensors"),
+        watermark=watermark,
+        snapshot_hash=labels.digest,
+        n_labels=labels.n_train,
+        n_members=sampled.n_members,
+        metrics=metrics,
+        seconds=time.monotonic() - started,
+    )
+    with job.finish({"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": metrics}) as session:
+        session.add(result)
+        session.flush()
+        for schedule_id in job.payload.get("schedule_ids", []):
+            _open_next(session, project, schedule_id, job)
+    services.objects.delete_prefix(f"snapshots/{ensemble.id}/")
+
+
+def likelihood_of(task: dict[str, Any]) -> Any:
+    if task["kind"] == "classification":
+        return bc.Categorical(n_classes=len(task["classes"]))
+    return bc.HeteroscedasticGaussian() if task["noise"] == "by_row" else bc.Gaussian()
+
+
+def _fit(
+    job: JobContext,
+    services: Services,
+    project: Project,
+    ensemble: Ensemble,
+    labels: Snapshot,
+    parent: EnsembleResult | None,
+) -> "bc.Fitted":
+    posterior = posterior_of(ensemble.posterior)
+    check_size(project, posterior, job.settings)
+    x, y = gather(services, project, labels.train)
+    checkpoint = dict(job.checkpoint or {})
+    resume = None
+    if "snapshot" in checkpoint:
+        resume = bc.load_tensors(services.objects.get(checkpoint["snapshot"]))
+    warm = bc.load(services.objects.local_path(parent.fitted_key)) if parent is not None else None
+    next_save = time.monotonic() + job.settings.checkpoint_seconds
+
+    def report(done: int, total: int, message: str, snapshot: Callable[[], dict[str, torch.Tensor]]) -> None:
+        nonlocal next_save
+        job.progress(done, total, message)
+        if time.monotonic() < next_save:
+            return
+        key = f"snapshots/{ensemble.id}/{job.token}-{new_id()}.safetensors"
+        services.objects.put(key, bc.save_tensors(snapshot()))
+        earlier = checkpoint.get("snapshot")
+        checkpoint["snapshot"] = key
+        job.save_checkpoint(dict(checkpoint))
+        if earlier:
+            services.objects.delete([earlier])
+        next_save = time.monotonic() + job.settings.checkpoint_seconds
+
+    try:
+        return bc.fit(
+            posterior,
+            project.model,
+            (x, y),
+            likelihood=likelihood_of(project.task),
+            seed=ensemble.seed,
+            warm=warm,
+            resume=resume,
+            report=report,
+            device=job.device,
+        )
+    except bc.BensembleError as error:  # trying again would end the same way
+        raise JobFailed({"title": "The training failed", "detail": str(error), "status": 409}) from error
+
+
+def _measure(
+    job: JobContext, services: Services, project: Project, labels: Snapshot, ensemble: "bc.Ensemble"
+) -> dict[str, Any]:
+    if labels.n_measure == 0:
+        return {
+            "n": 0,
+            "measured_on": "none",
+            "warning": "Nothing to measure on: add a pool with purpose 'evaluation' and labels.",
+        }
+    evaluation = bc.metrics.Evaluation()
+    done = 0
+    for part in labels.measure:
+        for start in range(0, len(part.rows), MEASURED_AT_ONCE):
+            piece = slice(start, start + MEASURED_AT_ONCE)
+            chunk = Part(data=part.data, rows=part.rows[piece], values=part.values[piece])
+            x, y = gather(services, project, [chunk])
+            evaluation.add(ensemble.predict(x), torch.from_numpy(y).to(job.device))
+            done += len(y)
+            job.progress(done, labels.n_measure, "measuring")
+    metrics: dict[str, Any] = {**evaluation.result(), "measured_on": labels.measured_on}
+    if labels.measured_on == "holdout" and labels.n_measure < FEW:
+        metrics["warning"] = (
+            f"Measured on only {labels.n_measure} held-out rows; add a pool with purpose 'evaluation' to trust this."
+        )
+    return metrics
+
+
+def _store(services: Services, key: str, save: Callable[[Any], None]) -> None:
+    with services.objects.scratch() as folder:
+        path = folder / "file"
+        save(path)
+        services.objects.put_file(key, path, consume=True)
+
+
+def _open_next(session: Any, project: Project, schedule_id: str, job: JobContext) -> None:
+    """A schedule may ask for a round with the new ensemble; if that can't be, it says why and the training stands."""
+    schedule = session.get(Schedule, schedule_id)
+    if schedule is None or schedule.paused or schedule.then_open_round is None:
+        return
+    try:
+        with session.begin_nested():
+            opened = open_following_round(
+                session, project, job.settings, schedule.then_open_round, origin=f"schedule:{schedule.id}"
+            )
+        schedule.note = None if opened else "no round was opened: every row is labelled or skipped"
+    except Problem as problem:
+        schedule.note = f"no round was opened: {problem.detail}"
+        logger.warning("schedule could not open a round", extra={"schedule_id": schedule.id, "reason": problem.detail})

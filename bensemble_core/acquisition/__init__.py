@@ -1,0 +1,108 @@
+"""Which rows are worth a label: scores (`ACQUISITIONS`) and ways to pick k of them (`SELECTIONS`)."""
+
+from typing import Any
+
+from bensemble_core.acquisition.chance import Random, random, score_random
+from bensemble_core.acquisition.disagreement import (
+    LeastConfidence,
+    Margin,
+    MeanStd,
+    PredictiveVariance,
+    VariationRatio,
+    least_confidence,
+    margin,
+    mean_std,
+    predictive_variance,
+    score_least_confidence,
+    score_margin,
+    score_mean_std,
+    score_predictive_variance,
+    score_variation_ratio,
+    variation_ratio,
+)
+from bensemble_core.acquisition.entries import (
+    Candidates,
+    Context,
+    Entry,
+    Rows,
+    Selection,
+    SelectionEntry,
+    SelectionOptions,
+    resolve,
+)
+from bensemble_core.acquisition.information import (
+    Bald,
+    Eig,
+    Entropy,
+    bald,
+    eig,
+    entropy,
+    information_ceiling,
+    score_entropy,
+    score_information,
+)
+from bensemble_core.acquisition.selection import Power, TopK
+
+ACQUISITIONS: dict[str, Entry] = {
+    "bald": Entry(score=score_information, options=Bald, ceiling=information_ceiling),
+    "entropy": Entry(score=score_entropy, options=Entropy),
+    "variation_ratio": Entry(
+        score=score_variation_ratio, options=VariationRatio, families=("categorical",), is_coarse=True
+    ),
+    "predictive_variance": Entry(score=score_predictive_variance, options=PredictiveVariance),
+    "eig": Entry(score=score_information, options=Eig, ceiling=information_ceiling),
+    "least_confidence": Entry(score=score_least_confidence, options=LeastConfidence, families=("categorical",)),
+    "margin": Entry(score=score_margin, options=Margin, families=("categorical",)),
+    "mean_std": Entry(score=score_mean_std, options=MeanStd),
+    "random": Entry(score=score_random, options=Random, needs=()),
+}
+
+SELECTIONS: dict[str, SelectionEntry] = {
+    "top_k": SelectionEntry(options=TopK),
+    "power": SelectionEntry(options=Power),
+}
+
+
+def resolve_acquisition(given: object) -> Any:
+    """A name, a dict such as {"name": "bald", "estimate": "mixture"} or an options object -> checked options."""
+    return resolve(given, ACQUISITIONS, "acquisition")
+
+
+def resolve_selection(given: object) -> SelectionOptions:
+    """A name, a dict such as {"name": "power", "beta": 2.0} or an options object -> the checked selection."""
+    options: SelectionOptions = resolve(given, SELECTIONS, "selection")
+    return options
+
+
+__all__ = [
+    "ACQUISITIONS",
+    "SELECTIONS",
+    "Bald",
+    "Candidates",
+    "Context",
+    "Eig",
+    "Entropy",
+    "Entry",
+    "LeastConfidence",
+    "Margin",
+    "MeanStd",
+    "Power",
+    "PredictiveVariance",
+    "Random",
+    "Rows",
+    "Selection",
+    "SelectionEntry",
+    "TopK",
+    "VariationRatio",
+    "bald",
+    "eig",
+    "entropy",
+    "least_confidence",
+    "margin",
+    "mean_std",
+    "predictive_variance",
+    "random",
+    "resolve_acquisition",
+    "resolve_selection",
+    "variation_ratio",
+]

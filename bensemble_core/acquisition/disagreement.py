@@ -1,0 +1,151 @@
+"""Scores from probabilities, votes and spreads: confidence, margins, vote shares, variances.
+
+The kernels are pure functions of normalised log-probabilities [M, N, C] -> [N], finite in value and gradient at p = 0.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from bensemble_core import mixtures
+from bensemble_core.acquisition.entries import Rows
+from bensemble_core.errors import InvalidOption
+from bensemble_core.options import STRICT
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+
+Part = Literal["total", "epistemic"]
+
+
+def least_confidence(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """1 − max_c p̄_c (Lewis & Gale 1994): [M, N, C] -> [N]."""
+    return _doubt(mixtures.log_mean(log_probs, log_weights).exp())[0]
+
+
+def margin(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """1 − (p̄₍₁₎ − p̄₍₂₎), the two most probable classes (Scheffer et al. 2001): [M, N, C] -> [N]."""
+    doubt, rest = _doubt(mixtures.log_mean(log_probs, log_weights).exp())
+    return doubt + rest.amax(-1)
+
+
+def variation_ratio(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """1 − max_c v_c, v_c the share of member votes (argmax) for class c (Freeman 1965): [M, N, C] -> [N].
+
+    Only M values are possible, so with few members most rows tie.
+    """
+    majority = CategoricalPredictive(logits=log_probs, log_weights=log_weights).votes().amax(-1)
+    if log_weights is not None:
+        return (1 - majority).clamp(min=0)
+    n_members = log_probs.shape[
+        0
+    ]  # whole votes again: equal counts must give equal bits, or ties are broken by rounding
+    return (n_members - (majority * n_members).round()) / n_members
+
+
+def predictive_variance(log_probs: Tensor, log_weights: Tensor | None = None, *, part: Part = "total") -> Tensor:
+    """`total` 1 − Σ_c p̄_c², the variance of the one-hot label; `epistemic` Σ_c Var_m(p_mc) by 1/M: [M, N, C] -> [N]."""
+    if part == "epistemic":
+        return _spread(log_probs.exp(), log_weights).sum(-1)
+    if part != "total":
+        raise InvalidOption(f'part is "total" or "epistemic", got {part!r}')
+    mean = mixtures.log_mean(log_probs, log_weights).exp()
+    return (mean * (1 - mean)).sum(-1).clamp(min=0)
+
+
+def mean_std(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """mean_c sd_m(p_mc), standard deviations by 1/M (Kampffmeyer et al. 2016): [M, N, C] -> [N]."""
+    return _root(_spread(log_probs.exp(), log_weights)).mean(-1)
+
+
+def _doubt(probs: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ of all but the largest, and these others with the largest set to 0: [N, C] -> [N], [N, C].
+
+    Equal to 1 − max p, without the cancellation that makes all confident rows tie in float32.
+    """
+    rest = probs.scatter(-1, probs.argmax(-1, keepdim=True), 0.0)
+    return rest.sum(-1), rest
+
+
+def _spread(values: Tensor, log_weights: Tensor | None) -> Tensor:
+    """Var_m by 1/M: [M, ...] -> [...]."""
+    return mixtures.member_average((values - mixtures.member_average(values, log_weights)).square(), log_weights)
+
+
+def _root(variance: Tensor) -> Tensor:
+    """√v whose gradient is 0, not infinite, at v = 0."""
+    zero = variance == 0
+    return torch.where(zero, torch.ones_like(variance), variance).sqrt().masked_fill(zero, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeastConfidence:
+    """One minus the probability of the most probable class."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    name: Literal["least_confidence"] = "least_confidence"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Margin:
+    """One minus the gap between the two most probable classes."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    name: Literal["margin"] = "margin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariationRatio:
+    """Share of member votes outside the majority; coarse with few members."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    name: Literal["variation_ratio"] = "variation_ratio"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictiveVariance:
+    """Variance of the label (total) or of the members' means (epistemic), summed over classes or outputs."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    name: Literal["predictive_variance"] = "predictive_variance"
+    part: Part = field(default="total", metadata={"description": "total: noise included; epistemic: members' spread"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanStd:
+    """Standard deviation over members of the class probabilities (or of the predicted means), averaged."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    name: Literal["mean_std"] = "mean_std"
+
+
+def score_least_confidence(predictive: Predictive, options: LeastConfidence, rows: Rows) -> Tensor:
+    return least_confidence(_categorical(predictive).log_probs, predictive.log_weights)
+
+
+def score_margin(predictive: Predictive, options: Margin, rows: Rows) -> Tensor:
+    return margin(_categorical(predictive).log_probs, predictive.log_weights)
+
+
+def score_variation_ratio(predictive: Predictive, options: VariationRatio, rows: Rows) -> Tensor:
+    return variation_ratio(_categorical(predictive).log_probs, predictive.log_weights)
+
+
+def score_predictive_variance(predictive: Predictive, options: PredictiveVariance, rows: Rows) -> Tensor:
+    if isinstance(predictive, GaussianPredictive):
+        variance = predictive.variance() if options.part == "total" else predictive.epistemic_variance()
+        return variance.reshape(predictive.n_rows, predictive.n_outputs).sum(-1)
+    return predictive_variance(predictive.log_probs, predictive.log_weights, part=options.part)
+
+
+def score_mean_std(predictive: Predictive, options: MeanStd, rows: Rows) -> Tensor:
+    """Regression: the standard deviation over members of the predicted mean, averaged over outputs."""
+    if isinstance(predictive, GaussianPredictive):
+        return _root(predictive.epistemic_variance()).reshape(predictive.n_rows, predictive.n_outputs).mean(-1)
+    return mean_std(predictive.log_probs, predictive.log_weights)
+
+
+def _categorical(predictive: Predictive) -> CategoricalPredictive:
+    if isinstance(predictive, CategoricalPredictive):
+        return predictive
+    raise InvalidOption("this acquisition counts classes and is not defined for regression")

@@ -1,0 +1,93 @@
+"""What a registry entry is, what it is called with, and how a name or a dict becomes checked options."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from torch import Tensor
+
+from bensemble_core.errors import InvalidOption
+from bensemble_core.options import check, make
+from bensemble_core.predictive import Predictive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Which rows of the pool are being scored: `count` of them from pool row `first`."""
+
+    seed: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """An acquisition: `score(predictive, options, rows)` -> [N], higher is more worth labelling."""
+
+    score: Callable[[Any, Any, Rows], Tensor]  # the predictive is None where "ensemble" is not among the needs
+    options: type
+    needs: tuple[str, ...] = ("ensemble",)
+    families: tuple[str, ...] = ("categorical", "gaussian")
+    ceiling: Callable[[Any, str, Tensor | None, int], float | None] | None = None  # (options, family, log_weights, M)
+    is_coarse: bool = False  # few distinct values, so that a ranking says how many rows tie
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidates:
+    """Rows to choose from; what a selection `needs` is there, the rest may be None."""
+
+    rows: Tensor  # [n] int64, ascending pool rows
+    scores: Tensor | None = None  # [n]
+    predictive: Predictive | None = None  # n rows
+    features: Tensor | None = None  # [n, F]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Context:
+    """What a selection may know beside the candidates."""
+
+    seed: int = 0
+    target: Predictive | None = None
+    labelled_features: Tensor | None = None  # [L, F]
+
+
+Selection: TypeAlias = Callable[[Candidates, int, Context], Tensor]  # [k] pool rows, in order
+
+
+class SelectionOptions(Protocol):
+    """Options of a selection are themselves the `Selection`: `Power(beta=2.0)(candidates, k, context)`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __call__(self, candidates: Candidates, k: int, context: Context) -> Tensor: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionEntry:
+    options: type[SelectionOptions]
+    needs: tuple[str, ...] = ("scores",)
+
+
+class _HasOptions(Protocol):
+    @property
+    def options(self) -> type: ...
+
+
+def resolve(given: object, registry: Mapping[str, _HasOptions], kind: str) -> Any:
+    """A name, a dict with a name and options, or an options instance -> a checked options instance."""
+    if isinstance(given, str):
+        given = {"name": given}
+    if not isinstance(given, Mapping):
+        if not any(type(given) is entry.options for entry in registry.values()):
+            raise InvalidOption(f"{kind} is a name, a dict or an options object, got {given!r}; {_known(registry)}")
+        check(given)
+        return given
+    name = given.get("name")
+    if not isinstance(name, str) or name not in registry:
+        raise InvalidOption(f"there is no {kind} {name!r}; {_known(registry)}")
+    return make(registry[name].options, given)
+
+
+def _known(registry: Mapping[str, _HasOptions]) -> str:
+    return f"known names: {', '.join(registry)}"

@@ -1,0 +1,85 @@
+"""Scores in nats: how uncertain the label is, and how much of that the members disagree about.
+
+The kernels are pure functions of normalised log-probabilities [M, N, C] -> [N]; −inf (p = 0) is allowed and gives
+no NaN, neither in the value nor in the gradient.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+
+from bensemble_core import mixtures
+from bensemble_core.acquisition.entries import Rows
+from bensemble_core.options import STRICT
+from bensemble_core.predictive import CategoricalPredictive, Estimate, Predictive
+
+_ESTIMATE = {
+    "description": "Regression only: moment_match is ½ log(1 + Var_epistemic/σ²), mixture is the exact entropy of the "
+    "members' mixture by quadrature (one output). Classification is always exact."
+}
+
+
+def entropy(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """H[p̄] = −Σ_c p̄_c log p̄_c with p̄ = Σ_m w_m p_m (Shannon 1948): [M, N, C] -> [N]."""
+    return mixtures.categorical_entropy(mixtures.log_mean(log_probs, log_weights))
+
+
+def bald(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """I(y; θ | x) = H[p̄] − Σ_m w_m H[p_m] (Houlsby et al. 2011), clamped at 0 against rounding: [M, N, C] -> [N]."""
+    expected = mixtures.member_average(mixtures.categorical_entropy(log_probs), log_weights)
+    return (entropy(log_probs, log_weights) - expected).clamp(min=0)
+
+
+def eig(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """Expected information gain of observing the label (Lindley 1956): the same number as `bald`: [M, N, C] -> [N]."""
+    return bald(log_probs, log_weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bald:
+    """Mutual information between the label and the member: rows the members disagree about."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    name: Literal["bald"] = "bald"
+    estimate: Estimate = field(default="moment_match", metadata=_ESTIMATE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eig:
+    """Expected information gain of the label about the model; equal to BALD."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    name: Literal["eig"] = "eig"
+    estimate: Estimate = field(default="moment_match", metadata=_ESTIMATE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entropy:
+    """Total uncertainty of the label, noise included."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    name: Literal["entropy"] = "entropy"
+    estimate: Estimate = field(default="moment_match", metadata=_ESTIMATE)
+
+
+def score_information(predictive: Predictive, options: Bald | Eig, rows: Rows) -> Tensor:
+    if isinstance(predictive, CategoricalPredictive):
+        return bald(predictive.log_probs, predictive.log_weights)
+    return predictive.mutual_information(method=options.estimate)
+
+
+def score_entropy(predictive: Predictive, options: Entropy, rows: Rows) -> Tensor:
+    if isinstance(predictive, CategoricalPredictive):
+        return entropy(predictive.log_probs, predictive.log_weights)
+    return predictive.entropy(method=options.estimate)
+
+
+def information_ceiling(options: Bald | Eig, family: str, log_weights: Tensor | None, n_members: int) -> float | None:
+    """The most that a plug-in estimate can reach, H[w] (ln M with equal weights); the moment match has none."""
+    if family == "gaussian" and options.estimate == "moment_match":
+        return None
+    if log_weights is None:
+        return math.log(n_members)
+    return float(mixtures.categorical_entropy(log_weights.double().log_softmax(0)))

@@ -1,0 +1,248 @@
+"""p(y | outputs of the network): categorical, Gaussian, and Gaussian with noise that depends on x.
+
+A likelihood is written by the caller (`Gaussian(noise=0.3)`) and then bound to the labels, which tell it the number
+of classes or targets and their scale. Standardised targets are (y − mean) / scale; predictives are in the units of y.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
+from bensemble_core.types import Family, Likelihood, Tensors
+
+LOG_NOISE = "likelihood/log_noise"  # the slash keeps it apart from any parameter of a module
+FLOOR = 1e-6  # least noise variance that can be learnt, in units of the variance of y
+LOG_2PI = math.log(2 * math.pi)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Categorical:
+    """p(y = c) = softmax(outputs)_c. Without `n_classes`: the outputs of the module handed in, else max(y) + 1."""
+
+    family: ClassVar[Family] = "categorical"
+    n_classes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_classes is not None and self.n_classes < 2:
+            raise InvalidOption(f"Categorical: n_classes is at least 2, got {self.n_classes}")
+
+    def bind(self, y: Tensor, *, n_outputs: int | None, standardise: bool) -> "Categorical":
+        if self.n_classes is not None:
+            return self
+        if n_outputs is None and not y.numel():
+            raise InvalidData("no label tells the number of classes; pass likelihood=Categorical(n_classes=…)")
+        n_classes = n_outputs if n_outputs is not None else max(2, int(y.max()) + 1)
+        if n_classes < 2:
+            raise InvalidModel("the network has one output; a categorical likelihood needs one per class, also for two")
+        return replace(self, n_classes=n_classes)
+
+    @property
+    def n_outputs(self) -> int:
+        if self.n_classes is None:
+            raise InvalidOption("Categorical without n_classes has to be bound to labels first")
+        return self.n_classes
+
+    def encode(self, y: Tensor, *, dtype: torch.dtype) -> Tensor:
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+        if y.ndim != 1 or y.is_floating_point() or y.is_complex():
+            raise InvalidData(f"expected one whole class index a row, got {y.dtype} of shape {tuple(y.shape)}")
+        y = y.to(torch.int64)
+        if y.numel() and (int(y.min()) < 0 or int(y.max()) >= self.n_outputs):
+            row = int(((y < 0) | (y >= self.n_outputs)).nonzero()[0])
+            raise InvalidData(f"classes run from 0 to {self.n_outputs - 1}, row {row} has {int(y[row])}")
+        return y
+
+    def start(self, *, dtype: torch.dtype) -> dict[str, Tensor]:
+        return {}
+
+    def log_prob(self, outputs: Tensor, y: Tensor, extra: Tensors) -> Tensor:
+        """log softmax(outputs)_y: [..., N, C], [..., N] -> [..., N]."""
+        return torch.log_softmax(outputs, -1).gather(-1, y.unsqueeze(-1)).squeeze(-1)
+
+    def predictive(self, outputs: Tensor, extra: Tensors, log_weights: Tensor | None) -> CategoricalPredictive:
+        return CategoricalPredictive(logits=outputs, log_weights=log_weights)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": "categorical", **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian:
+    """p(y) = N(y | output, noise²), outputs independent. `noise` is a standard deviation in the units of y.
+
+    Without `noise` it is learnt, one log-sd per target and member, from sd(y) downwards, with a flat prior; learnt
+    variances stay above 10⁻⁶ of the variance of y. With `noise` it is fixed, unless `learn_noise=True` makes it the
+    start. The last three fields are set by `bind`.
+    """
+
+    family: ClassVar[Family] = "gaussian"
+    noise: float | None = None
+    learn_noise: bool | None = None
+    mean: tuple[float, ...] = ()  # [T]
+    scale: tuple[float, ...] = ()  # [T]
+    spread: tuple[float, ...] = ()  # [T] sd of the standardised targets: 1 where standardised
+
+    def __post_init__(self) -> None:
+        if self.noise is not None and not (math.isfinite(self.noise) and self.noise > 0):
+            raise InvalidOption(f"Gaussian: noise is a finite standard deviation above 0, got {self.noise!r}")
+        if self.noise is None and self.learn_noise is False:
+            raise InvalidOption("Gaussian: learn_noise=False needs the noise; pass noise=…")
+
+    @property
+    def learns(self) -> bool:
+        return self.noise is None if self.learn_noise is None else self.learn_noise
+
+    def bind(self, y: Tensor, *, n_outputs: int | None, standardise: bool) -> "Gaussian":
+        return self if self.mean else replace(self, **_moments(y, standardise))
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.mean)
+
+    def encode(self, y: Tensor, *, dtype: torch.dtype) -> Tensor:
+        return _standardised(y, self.mean, self.scale, dtype)
+
+    def start(self, *, dtype: torch.dtype) -> dict[str, Tensor]:
+        if not self.learns:
+            return {}
+        return {LOG_NOISE: torch.tensor(self._noise(), dtype=torch.float64).log().to(dtype)}  # [T]
+
+    def variance(self, extra: Tensors, like: Tensor) -> Tensor:
+        """Noise variance of the standardised targets, broadcast against outputs: [..., 1, T] or [T]."""
+        if not self.learns:
+            return torch.tensor(self._noise(), dtype=torch.float64).square().to(like)
+        floor = FLOOR * torch.tensor(self.spread, dtype=torch.float64).square().to(like)
+        return (2 * extra[LOG_NOISE]).exp().unsqueeze(-2) + floor
+
+    def log_prob(self, outputs: Tensor, y: Tensor, extra: Tensors) -> Tensor:
+        """Σ_t log N(y_t | output_t, noise_t²): [..., N, T], [..., N, T] -> [..., N]."""
+        return _log_normal(y, outputs, self.variance(extra, outputs))
+
+    def predictive(self, outputs: Tensor, extra: Tensors, log_weights: Tensor | None) -> GaussianPredictive:
+        variance = self.variance(extra, outputs).expand_as(outputs)
+        return _in_units(outputs, variance, self.mean, self.scale, log_weights)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": "gaussian", **asdict(self)}
+
+    def _noise(self) -> list[float]:
+        return list(self.spread) if self.noise is None else [self.noise / s for s in self.scale]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeteroscedasticGaussian:
+    """p(y) = N(y | μ(x), σ²(x)): two outputs per target, all means first, then all raw variances.
+
+    σ² = Var(y) (softplus(raw) + 10⁻⁶) (Lakshminarayanan et al. 2017, with the floor in units of the variance of y).
+    The fields are set by `bind`.
+    """
+
+    family: ClassVar[Family] = "gaussian"
+    mean: tuple[float, ...] = ()  # [T]
+    scale: tuple[float, ...] = ()  # [T]
+    spread: tuple[float, ...] = ()  # [T]
+
+    def bind(self, y: Tensor, *, n_outputs: int | None, standardise: bool) -> "HeteroscedasticGaussian":
+        return self if self.mean else replace(self, **_moments(y, standardise))
+
+    @property
+    def n_outputs(self) -> int:
+        return 2 * len(self.mean)
+
+    def encode(self, y: Tensor, *, dtype: torch.dtype) -> Tensor:
+        return _standardised(y, self.mean, self.scale, dtype)
+
+    def start(self, *, dtype: torch.dtype) -> dict[str, Tensor]:
+        return {}
+
+    def log_prob(self, outputs: Tensor, y: Tensor, extra: Tensors) -> Tensor:
+        """Σ_t log N(y_t | μ_t, σ_t²): [..., N, 2T], [..., N, T] -> [..., N]."""
+        means, variances = self._split(outputs)
+        return _log_normal(y, means, variances)
+
+    def predictive(self, outputs: Tensor, extra: Tensors, log_weights: Tensor | None) -> GaussianPredictive:
+        means, variances = self._split(outputs)
+        return _in_units(means, variances, self.mean, self.scale, log_weights)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": "heteroscedastic_gaussian", **asdict(self)}
+
+    def _split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        means, raw = outputs.chunk(2, dim=-1)
+        spread = torch.tensor(self.spread, dtype=torch.float64).square().to(outputs)
+        return means, spread * (softplus(raw) + FLOOR)
+
+
+LIKELIHOODS = {
+    "categorical": Categorical,
+    "gaussian": Gaussian,
+    "heteroscedastic_gaussian": HeteroscedasticGaussian,
+}
+
+
+def likelihood_named(likelihood: str | Likelihood) -> Likelihood:
+    """A likelihood by its name, or itself."""
+    if not isinstance(likelihood, str):
+        return likelihood
+    if likelihood not in LIKELIHOODS:
+        raise InvalidOption(f"unknown likelihood {likelihood!r}; there are {', '.join(LIKELIHOODS)}")
+    named: Likelihood = LIKELIHOODS[likelihood]()
+    return named
+
+
+def likelihood_from_json(spec: Mapping[str, Any]) -> Likelihood:
+    """The inverse of `to_json`."""
+    if spec.get("name") not in LIKELIHOODS:
+        raise InvalidOption(f"unknown likelihood {spec.get('name')!r}; there are {', '.join(LIKELIHOODS)}")
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items() if k != "name"}
+    made: Likelihood = LIKELIHOODS[spec["name"]](**options)
+    return made
+
+
+def _targets(y: Tensor) -> Tensor:
+    if y.ndim not in (1, 2) or y.is_complex() or (y.ndim == 2 and y.shape[1] == 0):
+        raise InvalidData(f"expected targets [rows] or [rows, outputs], got {y.dtype} of shape {tuple(y.shape)}")
+    y = y.to(torch.float64).reshape(y.shape[0], -1)
+    if not bool(y.isfinite().all()):
+        row = int((~y.isfinite()).any(1).nonzero()[0])
+        raise InvalidData(f"targets have to be finite, row {row} has {y[row].tolist()}")
+    return y
+
+
+def _moments(y: Tensor, standardise: bool) -> dict[str, Any]:
+    y = _targets(y)
+    if not y.shape[0]:
+        raise InvalidData("regression needs at least one labelled row to know the scale of its targets")
+    mean, sd = y.mean(0), y.std(0, correction=0)
+    sd = torch.where(sd > 1e-12 * (1 + mean.abs()), sd, torch.ones_like(sd))  # a constant target keeps its units
+    one, zero = torch.ones_like(sd), torch.zeros_like(sd)
+    mean, scale, spread = (mean, sd, one) if standardise else (zero, one, sd)
+    return {"mean": tuple(mean.tolist()), "scale": tuple(scale.tolist()), "spread": tuple(spread.tolist())}
+
+
+def _standardised(y: Tensor, mean: tuple[float, ...], scale: tuple[float, ...], dtype: torch.dtype) -> Tensor:
+    y = _targets(y)
+    if y.shape[1] != len(mean):
+        raise InvalidData(f"expected {len(mean)} target(s) a row, got {y.shape[1]}")
+    return ((y - y.new_tensor(mean)) / y.new_tensor(scale)).to(dtype)  # [N, T]
+
+
+def _log_normal(y: Tensor, means: Tensor, variances: Tensor) -> Tensor:
+    return -0.5 * ((y - means).square() / variances + variances.log() + LOG_2PI).sum(-1)
+
+
+def _in_units(
+    means: Tensor, variances: Tensor, mean: tuple[float, ...], scale: tuple[float, ...], log_weights: Tensor | None
+) -> GaussianPredictive:
+    means = means * means.new_tensor(scale) + means.new_tensor(mean)
+    variances = variances * variances.new_tensor(scale).square()
+    if len(mean) == 1:
+        means, variances = means.squeeze(-1), variances.squeeze(-1)
+    return GaussianPredictive(means=means, variances=variances, log_weights=log_weights)

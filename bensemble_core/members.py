@@ -1,0 +1,225 @@
+"""How members run: the one place that chooses between all at once (vmap) and one after another, and the rows a block.
+
+On a CPU vmap wins for linear layers while the activations of all members fit the cache; convolutions are several times
+faster member by member, recurrent layers cannot be vmapped, batch normalisation writes to its buffers as it trains,
+and a module that draws random numbers must draw them for each member alone. The numbers agree to rounding.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Lock, get_ident
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from bensemble_core.likelihoods import LOG_NOISE
+from bensemble_core.models.transforms import CONVOLUTIONS
+from bensemble_core.randomness import borrowed
+from bensemble_core.types import Problem, Tensors, Transform
+
+Mode: TypeAlias = Literal["vmap", "loop"]
+_ONE_BY_ONE_ON_CPU = CONVOLUTIONS
+_ONE_BY_ONE = (nn.RNNBase, nn.RNNCellBase, nn.modules.batchnorm._BatchNorm)
+_CACHE_BYTES = 2 << 20  # measured on one core: past about 2 MB of the widest activation vmap loses to the loop
+_LEAST_ROWS, _MOST_ROWS = 32, 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Chosen once per ensemble and stored with it: a row's bits depend on it."""
+
+    mode: Mode
+    rows: int  # rows in one forward pass; a shorter last block is padded
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Members:
+    """A skeleton (a module of our own whose values are never read) and the way tensors are run through it."""
+
+    module: nn.Module
+    transform: Transform | None
+    mode: Mode
+    dense: "Dense | None" = None  # a shorter way to the same numbers, where there is one
+    lock: Lock = field(default_factory=Lock)  # functional_call swaps the module's tensors: one thread at a time
+
+    def __call__(self, stacked: Tensors, shared: Tensors, x: Tensor, *, own_rows: bool = False) -> Tensor:
+        """Outputs of all members: x [N, ...] for all, or with `own_rows` [M, N, ...] -> [M, N, O]."""
+        if self.mode == "vmap" and self.dense is not None:
+            return self.dense({**shared, **stacked}, x if own_rows else x.expand(count_members(stacked), *x.shape))
+        if self.mode == "vmap":
+            rows = 0 if own_rows else None
+            run = torch.vmap(lambda member, x: self.one(member, shared, x), in_dims=(0, rows))
+            return run(dict(stacked), x)
+        n_members = count_members(stacked)
+        outputs = []
+        for m in range(n_members):
+            rows_of_m = x[m] if own_rows else x
+            outputs.append(self.one({k: v[m] for k, v in stacked.items()}, shared, rows_of_m.clone()))
+        return torch.stack(outputs)  # the clone above: a module may work in place on its input
+
+    def one(self, member: Tensors, shared: Tensors, x: Tensor) -> Tensor:
+        """One member's outputs [N, O]."""
+        if self.transform is None:
+            outputs = self._call({**shared, **member}, x)
+        else:
+            outputs = self.transform.forward(self._call, member, shared, x)
+        return outputs.unsqueeze(-1) if outputs.ndim == 1 else outputs
+
+    def inputs_of(self, layer: str, member: Tensors, shared: Tensors, x: Tensor) -> Tensor:
+        """What the named layer is given when one member runs on x."""
+        seen: list[Tensor] = []
+        thread = get_ident()
+
+        def note(_layer: nn.Module, args: tuple[Tensor, ...]) -> None:
+            if get_ident() == thread:
+                seen.append(args[0].detach())
+
+        hook = self.module.get_submodule(layer).register_forward_pre_hook(note, prepend=True)
+        try:
+            self.one(member, shared, x)
+        finally:
+            hook.remove()
+        return seen[-1]
+
+    def _call(self, tensors: Tensors, x: Tensor) -> Tensor:
+        named = {k: v for k, v in tensors.items() if k != LOG_NOISE}
+        with self.lock:
+            outputs: Tensor = functional_call(self.module, named, (x,))
+        return outputs
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dense:
+    """All members of a plain stack of linear layers by batched products: what vmap does, at a third of its overhead."""
+
+    layers: tuple[tuple[str, nn.Module], ...]
+
+    def __call__(self, tensors: Tensors, x: Tensor) -> Tensor:
+        """Every weight [M, ...], x [M, N, ...] -> [M, N, O]."""
+        h = x.flatten(2)
+        for name, layer in self.layers:
+            if isinstance(layer, nn.Linear):
+                weight, bias = tensors[_join(name, "weight")].mT, tensors.get(_join(name, "bias"))  # [M, D, O], [M, O]
+                h = torch.bmm(h, weight) if bias is None else torch.baddbmm(bias[:, None], h, weight)
+            elif not isinstance(layer, nn.Flatten):
+                h = layer(h)
+        return h
+
+
+def _join(layer: str, parameter: str) -> str:
+    return f"{layer}.{parameter}" if layer else parameter
+
+
+_ELEMENTWISE = (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.Softplus, nn.Sigmoid, nn.LeakyReLU)
+
+
+def _dense(module: nn.Module, stacked: Tensors, row: Tensor) -> Dense | None:
+    """Only for nn.Linear and nn.Sequential themselves, of layers whose batched form is certain, with every weight stacked."""
+    if type(module) not in (nn.Sequential, nn.Linear) or module._forward_pre_hooks or module._forward_hooks:
+        return None
+    layers = tuple(module.named_children()) if type(module) is nn.Sequential else (("", module),)
+    for i, (name, layer) in enumerate(layers):
+        if type(layer) is nn.Linear:
+            if any(_join(name, p) not in stacked for p, _ in layer.named_parameters(recurse=False)):
+                return None  # shared or tied
+        elif type(layer) is nn.Flatten:
+            if i or (layer.start_dim, layer.end_dim) != (1, -1):
+                return None
+        elif type(layer) not in _ELEMENTWISE or getattr(layer, "inplace", False):
+            return None
+    flat = row.ndim == 2 or (layers and type(layers[0][1]) is nn.Flatten)
+    return Dense(layers=layers) if flat else None
+
+
+def count_members(stacked: Tensors) -> int:
+    """M, the leading axis of every stacked tensor."""
+    return int(next(iter(stacked.values())).shape[0])
+
+
+def gather(
+    problem: Problem,
+    stacked: Tensors,
+    shared: Tensors,
+    *,
+    transform: Transform | None = None,
+    training: bool = False,
+    mode: Mode | None = None,
+) -> Members:
+    """The members of a problem, ready to run; `mode` overrules the choice (a stored plan, a test)."""
+    device = next(iter(stacked.values())).device
+    module = problem.model.skeleton().to(device=device, dtype=problem.dtype)
+    if transform is not None:
+        module = transform.prepare(module).to(device=device, dtype=problem.dtype)
+    module.train(training)
+    module.requires_grad_(False)
+    if mode is None:
+        mode = "vmap" if _can_vmap(problem, module, transform, stacked, shared, device) else "loop"
+    dense = _dense(module, stacked, zero_rows(problem, 1, device)) if transform is None else None
+    return Members(module=module, transform=transform, mode=mode, dense=dense)
+
+
+def plan(problem: Problem, stacked: Tensors, shared: Tensors, transform: Transform | None) -> Plan:
+    """Mode, and as many rows as keep the widest activation in the cache: a power of two from 32 to 512."""
+    members = gather(problem, stacked, shared, transform=transform)
+    one = {k: v[0] for k, v in stacked.items()}
+    width = _widest(members.module, lambda: members.one(one, shared, zero_rows(problem, 1, _device(stacked))))
+    at_once = count_members(stacked) if members.mode == "vmap" else 1
+    rows = _LEAST_ROWS
+    item = torch.finfo(problem.dtype).bits // 8
+    while rows < _MOST_ROWS and 2 * rows * at_once * width * item <= _CACHE_BYTES:
+        rows *= 2
+    return Plan(mode=members.mode, rows=rows)
+
+
+def zero_rows(problem: Problem, n: int, device: torch.device) -> Tensor:
+    """Rows to try a network on."""
+    dtype = torch.int64 if problem.model.integers else problem.dtype
+    return torch.zeros(n, *problem.model.input_shape, dtype=dtype, device=device)
+
+
+def _device(stacked: Tensors) -> torch.device:
+    return next(iter(stacked.values())).device
+
+
+def _can_vmap(
+    problem: Problem,
+    module: nn.Module,
+    transform: Transform | None,
+    stacked: Tensors,
+    shared: Tensors,
+    device: torch.device,
+) -> bool:
+    slow = (*_ONE_BY_ONE, *(_ONE_BY_ONE_ON_CPU if device.type == "cpu" else ()))
+    if any(isinstance(part, slow) for part in module.modules()):
+        return False
+    trial = Members(module=module, transform=transform, mode="vmap")
+    x = zero_rows(problem, 2, device)
+    before = x.clone()
+    few = {k: v[:2].clone() for k, v in stacked.items()}
+    try:
+        with warnings.catch_warnings(), torch.no_grad(), borrowed(0, device):
+            warnings.simplefilter("error")  # torch warns where it would vmap by a slow loop
+            trial(few, shared, x)
+    except Exception:  # whatever stops vmap; a module that is itself broken fails in the loop, with its own message
+        return False
+    return torch.equal(before, x)  # in-place work on rows that all members share
+
+
+def _widest(module: nn.Module, run: Callable[[], object]) -> int:
+    sizes = [1]
+
+    def note(_part: nn.Module, _args: object, outputs: object) -> None:
+        if isinstance(outputs, Tensor):
+            sizes.append(outputs.numel())
+
+    hooks = [part.register_forward_hook(note) for part in module.modules()]
+    try:
+        with torch.no_grad():
+            run()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return max(sizes)

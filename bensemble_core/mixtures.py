@@ -1,0 +1,125 @@
+"""Numerics of finite mixtures over ensemble members: categorical in log space, Gaussian in one dimension.
+
+Axes: M members, N rows, C classes. Log-weights may be un-normalised; `None` means equal weights.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+LOG_2PI = math.log(2 * math.pi)
+
+# Break points of the quadrature around each member, in its standard deviations, and Gauss-Legendre nodes between two.
+# Measured against a grid eight times finer (two members 0–16 sd apart, sd ratios 1–10⁴): error below 4e-9 nats.
+_BREAKS = (-8.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+_NODES = 6
+_BLOCK = 4_000_000  # density evaluations held at once
+
+
+def normalised(log_weights: Tensor | None, n_members: int, like: Tensor) -> Tensor:
+    """log w with Σ w = 1, on the dtype and device of `like`: [M]."""
+    if log_weights is None:
+        return like.new_full((n_members,), -math.log(n_members))
+    return torch.log_softmax(log_weights.to(like), dim=0)
+
+
+def logsumexp(x: Tensor, dim: int) -> Tensor:
+    """log Σ exp(x) whose gradient is 0, not NaN, where every term is −inf (torch's own gives NaN there)."""
+    peak = x.detach().amax(dim, keepdim=True)
+    peak = torch.where(torch.isinf(peak), torch.zeros_like(peak), peak)
+    total = (x - peak).exp().sum(dim)
+    empty = total == 0
+    log_total = torch.where(empty, torch.ones_like(total), total).log() + peak.squeeze(dim)
+    return log_total.masked_fill(empty, -math.inf)
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """Over the last axis: [..., N, C] -> [..., N, C].
+
+    With few classes torch's kernel does not vectorise over the last axis; over the one before it is ten times as fast
+    (3.2 against 0.3 ms for 20 members, 1,024 rows, 10 classes on one core), copies included.
+    """
+    if logits.shape[-1] > 32:
+        return torch.log_softmax(logits, dim=-1)
+    return torch.log_softmax(logits.mT.contiguous(), dim=-2).mT.contiguous()
+
+
+def log_mean(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """log p̄ = log Σ_m w_m p_m: [M, N, C] -> [N, C]."""
+    log_w = normalised(log_weights, log_probs.shape[0], log_probs)
+    return logsumexp(log_probs + log_w[:, None, None], dim=0)
+
+
+def categorical_entropy(log_probs: Tensor) -> Tensor:
+    """H[p] = −Σ_c p_c log p_c over the last axis, with 0 log 0 = 0 in value and gradient: [..., C] -> [...]."""
+    finite = log_probs.clamp(min=-1e4)  # exp is exactly 0 there, in float64 too
+    return -(log_probs.exp() * finite).sum(-1)
+
+
+def member_average(values: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """Σ_m w_m v_m over the first axis: [M, ...] -> [...]."""
+    weights = normalised(log_weights, values.shape[0], values).exp()
+    return (weights.reshape(-1, *[1] * (values.ndim - 1)) * values).sum(0)
+
+
+def gaussian_log_density(y: Tensor, means: Tensor, variances: Tensor) -> Tensor:
+    """log N(y; mean, variance), broadcast."""
+    return -0.5 * (LOG_2PI + variances.log() + (y - means).square() / variances)
+
+
+def normal_cdf(z: Tensor) -> Tensor:
+    """Φ(z)."""
+    share: Tensor = torch.special.ndtr(z)
+    return share
+
+
+def gaussian_cdf(y: Tensor, means: Tensor, variances: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """F(y) = Σ_m w_m Φ((y − μ_m)/σ_m): y [...], means [M, ...] -> [...]."""
+    return member_average(normal_cdf((y - means) / variances.sqrt()), log_weights)
+
+
+def gaussian_quantile(q: float, means: Tensor, variances: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """F⁻¹(q) by bisection: the mixture's quantile lies between its members' smallest and largest: [M, ...] -> [...]."""
+    m64, v64 = means.double(), variances.double()
+    standard: Tensor = torch.special.ndtri(torch.tensor(q, dtype=torch.float64, device=means.device))
+    members = m64 + standard * v64.sqrt()  # [M, ...]
+    low, high = members.amin(0), members.amax(0)
+    for _ in range(64):
+        middle = 0.5 * (low + high)
+        below = gaussian_cdf(middle, m64, v64, log_weights) < q
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return (0.5 * (low + high)).to(means.dtype)
+
+
+def gaussian_entropy(means: Tensor, variances: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """Differential entropy −∫ q log q of q = Σ_m w_m N(μ_m, σ_m²), in float64: means [M, N] -> [N].
+
+    Gauss-Legendre between the sorted break points μ_m + zσ_m of all members, so that a narrow member inside a wide one
+    is resolved; absolute error below 1e-8 nats. Costs about 85 M² density evaluations a row.
+    """
+    log_w = normalised(log_weights, means.shape[0], means.double())
+    blocks = [_entropy_block(m, v, log_w) for m, v in _row_blocks(means.double(), variances.double())]
+    return torch.cat(blocks).to(means.dtype) if blocks else means.new_empty(0)
+
+
+def _row_blocks(means: Tensor, variances: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    n_members = means.shape[0]
+    rows = max(1, _BLOCK // (n_members * n_members * len(_BREAKS) * _NODES))
+    for start in range(0, means.shape[1], rows):
+        yield means[:, start : start + rows], variances[:, start : start + rows]
+
+
+def _entropy_block(means: Tensor, variances: Tensor, log_w: Tensor) -> Tensor:
+    nodes, node_weights = np.polynomial.legendre.leggauss(_NODES)
+    at = torch.as_tensor(0.5 * (nodes + 1)).to(means)  # [G] on (0, 1)
+    share = torch.as_tensor(0.5 * node_weights).to(means)
+    z = torch.tensor(_BREAKS).to(means)
+    breaks = (means[..., None] + variances.sqrt()[..., None] * z).transpose(0, 1).flatten(1).sort(-1).values
+    widths = breaks.diff(dim=-1)[..., None]  # [N, MB - 1, 1]
+    y = (breaks[:, :-1, None] + widths * at).flatten(1)  # [N, Q]
+    log_density = gaussian_log_density(y, means[..., None], variances[..., None])  # [M, N, Q]
+    log_q = torch.logsumexp(log_w[:, None, None] + log_density, dim=0)
+    return -((widths * share).flatten(1) * log_q.exp() * log_q.clamp(min=-1e4)).sum(-1)

@@ -1,0 +1,49 @@
+"""Networks by name. Adding one is a file with a frozen dataclass that builds it, and a line here."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from bensemble_core import options
+from bensemble_core.errors import InvalidModel, InvalidOption
+from bensemble_core.models.conv import Conv
+from bensemble_core.models.mlp import MLP
+from bensemble_core.models.residual import Residual
+from bensemble_core.models.spec import ModelSpec, ModuleSpec, Network, adopt
+
+MODELS: dict[str, type[MLP] | type[Conv] | type[Residual]] = {
+    "mlp": MLP,
+    "conv": Conv,
+    "residual": Residual,
+}
+
+__all__ = ["MLP", "MODELS", "Conv", "ModelSpec", "ModuleSpec", "Residual", "adopt", "count_parameters", "named_model"]
+
+
+def named_model(
+    spec: Mapping[str, Any] | MLP | Conv | Residual, input_shape: Sequence[int], n_outputs: int
+) -> ModelSpec:
+    """`{"name": "mlp", "hidden": [128, 128]}` for rows of a shape: checked, not yet built."""
+    network: Network
+    if isinstance(spec, Mapping):
+        name = spec.get("name")
+        if name not in MODELS:
+            raise InvalidOption(f"unknown model {name!r}; there are {', '.join(MODELS)}")
+        network = options.make(MODELS[name], spec)
+    else:
+        options.check(spec)
+        network = spec
+    shape = tuple(int(n) for n in input_shape)
+    if not shape or min(shape) < 1:
+        raise InvalidModel(f"expected the shape of a row, such as [64] or [1, 8, 8], got {list(shape)}")
+    return ModelSpec(network=network, input_shape=shape, n_outputs=n_outputs)
+
+
+def count_parameters(spec: Mapping[str, Any], input_shape: Sequence[int], n_outputs: int) -> int:
+    """Number of weights and biases, without allocating them."""
+    model = named_model(spec, input_shape, n_outputs)
+    with torch.device("meta"):
+        net = model.network.build(model.input_shape, n_outputs)
+    return sum(math.prod(p.shape) for p in net.parameters())

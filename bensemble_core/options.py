@@ -1,0 +1,101 @@
+"""Hyper-parameters as frozen dataclasses: bounds live in field metadata, and are checked here without pydantic.
+
+`field(default=5, metadata={"ge": 1, "le": 1000, "description": …})` is read by the service's schemas and by `check`.
+"""
+
+import math
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import Field, fields
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from bensemble_core.errors import InvalidOption
+
+T = TypeVar("T")
+
+STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}  # the value of every __pydantic_config__
+
+_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "ge": ("at least", lambda value, bound: value >= bound),
+    "gt": ("above", lambda value, bound: value > bound),
+    "le": ("at most", lambda value, bound: value <= bound),
+    "lt": ("below", lambda value, bound: value < bound),
+    "min_length": ("at least this many entries:", lambda value, bound: len(value) >= bound),
+    "max_length": ("at most this many entries:", lambda value, bound: len(value) <= bound),
+}
+
+
+def make(kind: type[T], options: Mapping[str, Any]) -> T:
+    """An entry from its options; an unknown option is named together with those there are."""
+    title = _title(kind)
+    known = [f.name for f in fields(kind) if f.name != "name"]  # type: ignore[arg-type]
+    for option in options:
+        if option not in known and option != "name":
+            raise InvalidOption(f"{title} has no option {option!r}; its options are {', '.join(known) or 'none'}")
+    hints = get_type_hints(kind)
+    made = kind(**{k: _as_tuple(v, hints[k]) for k, v in options.items()})
+    check(made)
+    return made
+
+
+def check(entry: object) -> None:
+    """Raise InvalidOption unless every option has its declared type and lies within its bounds."""
+    hints = get_type_hints(type(entry))
+    for item in fields(entry):  # type: ignore[arg-type]
+        value = getattr(entry, item.name)
+        if not _is_a(value, hints[item.name]):
+            raise InvalidOption(
+                f"{_title(type(entry))}: {item.name} has to be {_describe(hints[item.name])}, got {value!r}"
+            )
+        if value is not None:
+            _check_bounds(entry, item, value)
+
+
+def to_json(entry: object) -> dict[str, Any]:
+    """Name and options of an entry as plain JSON."""
+    values = {f.name: getattr(entry, f.name) for f in fields(entry)}  # type: ignore[arg-type]
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def _check_bounds(entry: object, item: "Field[Any]", value: Any) -> None:
+    for bound, (words, holds) in _BOUNDS.items():
+        if bound in item.metadata and not holds(value, item.metadata[bound]):
+            limits = " and ".join(f"{_BOUNDS[b][0]} {item.metadata[b]}" for b in _BOUNDS if b in item.metadata)
+            raise InvalidOption(f"{_title(type(entry))}: {item.name} is {limits} ({words} failed), got {value!r}")
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint)
+    if origin is Literal:
+        return value in get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_is_a(value, option) for option in get_args(hint))
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_is_a(v, get_args(hint)[0]) for v in value)
+    if hint is float:  # whole numbers are fine, booleans are not, and JSON knows no NaN
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint is None:
+        return value is None
+    return isinstance(value, hint)
+
+
+def _as_tuple(value: Any, hint: Any) -> Any:
+    return tuple(value) if isinstance(value, list) and get_origin(hint) is tuple else value
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(repr(a) for a in get_args(hint))
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(_describe(a) for a in get_args(hint))
+    if get_origin(hint) is tuple:
+        return f"a list of {_describe(get_args(hint)[0])}"
+    return {int: "a whole number", float: "a finite number", bool: "true or false", type(None): "nothing"}.get(
+        hint, str(hint)
+    )
+
+
+def _title(kind: type[Any]) -> str:
+    return str(getattr(kind, "name", kind.__name__))

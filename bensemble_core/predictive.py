@@ -1,0 +1,239 @@
+"""What an ensemble says about rows: M members' categorical or Gaussian distributions, and the mixture they form.
+
+The only place that knows the family: acquisitions, metrics and selections ask these two classes. Nats throughout.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from bensemble_core import mixtures
+from bensemble_core.errors import InvalidData
+
+Estimate = Literal["moment_match", "mixture"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CategoricalPredictive:
+    """p_m(y = c | x) = softmax(logits)_c for each member; the mixture is p̄ = Σ_m w_m p_m."""
+
+    family: ClassVar[Literal["categorical"]] = "categorical"
+    logits: Tensor  # [M, N, C]
+    log_weights: Tensor | None = None  # [M], un-normalised; None is equal weights
+
+    def __post_init__(self) -> None:
+        if self.logits.ndim != 3:
+            raise InvalidData(f"expected logits [members, rows, classes], got shape {tuple(self.logits.shape)}")
+        _check_weights(self.log_weights, self.logits.shape[0])
+
+    @property
+    def n_members(self) -> int:
+        return self.logits.shape[0]
+
+    @property
+    def n_rows(self) -> int:
+        return self.logits.shape[1]
+
+    @cached_property
+    def log_probs(self) -> Tensor:  # [M, N, C]
+        return mixtures.log_softmax(self.logits)
+
+    def log_mean(self) -> Tensor:
+        """log p̄: [N, C]."""
+        return mixtures.log_mean(self.log_probs, self.log_weights)
+
+    def mean(self) -> Tensor:
+        """p̄: [N, C]."""
+        return self.log_mean().exp()
+
+    def entropy(self) -> Tensor:
+        """H[p̄], the total uncertainty: [N]."""
+        return mixtures.categorical_entropy(self.log_mean())
+
+    def expected_entropy(self) -> Tensor:
+        """Σ_m w_m H[p_m], the aleatoric part: [N]."""
+        return mixtures.member_average(mixtures.categorical_entropy(self.log_probs), self.log_weights)
+
+    def mutual_information(self) -> Tensor:
+        """I(y; member) = H[p̄] − Σ_m w_m H[p_m], at least 0: [N]. (Rounding alone can make the difference negative.)"""
+        return (self.entropy() - self.expected_entropy()).clamp(min=0)
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """log p̄(y): y [N] class indices -> [N]."""
+        return self.log_mean().gather(1, self.classes(y)[:, None])[:, 0]
+
+    def votes(self) -> Tensor:
+        """Share of the members (by weight) whose most probable class is c, ties to the lower class: [N, C]."""
+        winners = self.logits.argmax(-1)  # [M, N]
+        ballots = torch.nn.functional.one_hot(winners, self.logits.shape[-1]).to(self.logits.dtype)  # [M, N, C]
+        if self.log_weights is None:  # whole votes are counted before the division: 2 of 5 is 2/5 to the last bit
+            return ballots.sum(0) / self.n_members
+        return mixtures.member_average(ballots, self.log_weights)
+
+    def classes(self, y: Tensor) -> Tensor:
+        """`y` as int64 class indices [N], checked against the number of rows and classes."""
+        n_classes = self.logits.shape[-1]
+        if y.shape != (self.n_rows,) or y.is_floating_point():
+            raise InvalidData(f"expected {self.n_rows} whole class indices, got {y.dtype} of shape {tuple(y.shape)}")
+        if y.numel() and (int(y.min()) < 0 or int(y.max()) >= n_classes):
+            raise InvalidData(f"class indices run from 0 to {n_classes - 1}, got {int(y.min())} to {int(y.max())}")
+        return y.to(self.logits.device, torch.int64)
+
+    def take(self, rows: Tensor) -> "CategoricalPredictive":
+        return CategoricalPredictive(logits=self.logits[:, rows], log_weights=self.log_weights)
+
+    @classmethod
+    def cat(cls, chunks: Iterable["CategoricalPredictive"]) -> "CategoricalPredictive":
+        """Chunks of rows from the same members, joined in order."""
+        parts = list(chunks)
+        return cls(logits=torch.cat([p.logits for p in parts], dim=1), log_weights=parts[0].log_weights)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GaussianPredictive:
+    """p_m(y | x) = N(μ_m, σ_m²) for each member, outputs independent given the member; σ² is observation noise."""
+
+    family: ClassVar[Literal["gaussian"]] = "gaussian"
+    means: Tensor  # [M, N] or [M, N, T]
+    variances: Tensor  # same shape
+    log_weights: Tensor | None = None  # [M], un-normalised; None is equal weights
+
+    def __post_init__(self) -> None:
+        shape = tuple(self.means.shape)
+        if self.means.ndim not in (2, 3) or self.variances.shape != self.means.shape:
+            raise InvalidData(
+                "expected means and variances of one shape, [members, rows] or [members, rows, outputs], "
+                f"got {shape} and {tuple(self.variances.shape)}"
+            )
+        _check_weights(self.log_weights, self.means.shape[0])
+
+    @property
+    def n_members(self) -> int:
+        return self.means.shape[0]
+
+    @property
+    def n_rows(self) -> int:
+        return self.means.shape[1]
+
+    @property
+    def n_outputs(self) -> int:
+        return math.prod(self.means.shape[2:])
+
+    def mean(self) -> Tensor:
+        """Σ_m w_m μ_m: [N] or [N, T]."""
+        return mixtures.member_average(self.means, self.log_weights)
+
+    def variance(self) -> Tensor:
+        """Law of total variance, Var_m(μ_m) + Σ_m w_m σ_m²: [N] or [N, T]."""
+        return self.epistemic_variance() + self.aleatoric_variance()
+
+    def epistemic_variance(self) -> Tensor:
+        """Var_m(μ_m) (divided by M, not M − 1): [N] or [N, T]."""
+        return mixtures.member_average((self.means - self.mean()).square(), self.log_weights)
+
+    def aleatoric_variance(self) -> Tensor:
+        """Σ_m w_m σ_m²: [N] or [N, T]."""
+        return mixtures.member_average(self.variances, self.log_weights)
+
+    def entropy(self, *, method: Estimate = "moment_match") -> Tensor:
+        """Differential entropy of y, nats: [N].
+
+        `moment_match`: ½ log det 2πe(Cov_epistemic + diag σ̄²), an upper bound. `mixture`: −∫ q log q by quadrature,
+        absolute error below 1e-8 (one output only).
+        """
+        if method == "mixture":
+            return mixtures.gaussian_entropy(self._single(self.means), self._single(self.variances), self.log_weights)
+        noise = self.aleatoric_variance().reshape(self.n_rows, self.n_outputs)  # [N, T]
+        return self._moment_match_information() + 0.5 * (1 + mixtures.LOG_2PI + noise.log()).sum(-1)
+
+    def expected_entropy(self) -> Tensor:
+        """Σ_m w_m ½ Σ_t log 2πe σ_mt²: [N]."""
+        per_member = 0.5 * (1 + mixtures.LOG_2PI + self.variances.log())  # [M, N] or [M, N, T]
+        return mixtures.member_average(
+            per_member.reshape(self.n_members, self.n_rows, self.n_outputs).sum(-1), self.log_weights
+        )
+
+    def mutual_information(self, *, method: Estimate = "moment_match") -> Tensor:
+        """I(y; member), at least 0: [N].
+
+        `moment_match`: ½ log(1 + Var_epistemic/σ̄²), with T outputs ½ log det(I + D^-½ Cov_epistemic D^-½), D = diag σ̄²,
+        σ̄² the members' mean noise; not bounded by ln M, so it degrades gently with few members.
+        `mixture`: mixture entropy minus expected entropy, never above ln M (one output only).
+        """
+        if method == "mixture":
+            return (self.entropy(method="mixture") - self.expected_entropy()).clamp(min=0)
+        return self._moment_match_information()
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """log Σ_m w_m Π_t N(y_t; μ_mt, σ_mt²), the joint density of a row's outputs: [N]."""
+        density = mixtures.gaussian_log_density(self.targets(y), self.means, self.variances)
+        per_member = density.reshape(self.n_members, self.n_rows, self.n_outputs).sum(-1)  # [M, N]
+        return mixtures.log_mean(per_member[..., None], self.log_weights)[:, 0]
+
+    def cdf(self, y: Tensor) -> Tensor:
+        """F(y) of each output's own mixture: [N] or [N, T]."""
+        return mixtures.gaussian_cdf(self.targets(y), self.means, self.variances, self.log_weights)
+
+    def quantile(self, q: float | Sequence[float]) -> Tensor:
+        """F⁻¹(q) of each output's own mixture, by bisection: [N] or [N, T]; several q give [Q, N] or [Q, N, T]."""
+        levels = [q] if isinstance(q, (int, float)) else list(q)
+        if not levels or not all(0 < level < 1 for level in levels):
+            raise InvalidData(f"quantile levels lie strictly between 0 and 1, got {q}")
+        found = [mixtures.gaussian_quantile(v, self.means, self.variances, self.log_weights) for v in levels]
+        return found[0] if isinstance(q, (int, float)) else torch.stack(found)
+
+    def targets(self, y: Tensor) -> Tensor:
+        """`y` in the shape of one member's mean; [N] and [N, 1] are the same thing."""
+        shape = self.means.shape[1:]
+        if y.shape[:1] != shape[:1] or y.numel() != shape.numel():
+            raise InvalidData(f"expected targets of shape {tuple(shape)}, got {tuple(y.shape)}")
+        return y.reshape(shape).to(self.means)
+
+    def take(self, rows: Tensor) -> "GaussianPredictive":
+        return GaussianPredictive(
+            means=self.means[:, rows], variances=self.variances[:, rows], log_weights=self.log_weights
+        )
+
+    @classmethod
+    def cat(cls, chunks: Iterable["GaussianPredictive"]) -> "GaussianPredictive":
+        """Chunks of rows from the same members, joined in order."""
+        parts = list(chunks)
+        return cls(
+            means=torch.cat([p.means for p in parts], dim=1),
+            variances=torch.cat([p.variances for p in parts], dim=1),
+            log_weights=parts[0].log_weights,
+        )
+
+    def _moment_match_information(self) -> Tensor:
+        if self.n_outputs == 1:
+            ratio = self.epistemic_variance() / self.aleatoric_variance()
+            return 0.5 * torch.log1p(ratio.reshape(self.n_rows))
+        weights = mixtures.normalised(self.log_weights, self.n_members, self.means).exp()  # [M]
+        spread = (self.means - self.mean()) / self.aleatoric_variance().sqrt() * weights.sqrt()[:, None, None]
+        a = spread.transpose(0, 1)  # [N, M, T]; det(I + AᵀA) = det(I + AAᵀ), so the smaller of M and T is factorised
+        gram = a @ a.mT if a.shape[1] <= a.shape[2] else a.mT @ a
+        identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+        factor, failed = torch.linalg.cholesky_ex(gram + identity)  # fails only where a member is not finite
+        information = torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1).clamp(min=0)
+        return information.masked_fill(failed != 0, math.nan)
+
+    def _single(self, values: Tensor) -> Tensor:
+        if self.n_outputs != 1:
+            raise InvalidData(
+                f"the mixture entropy is computed for one output, this predictive has {self.n_outputs}; "
+                'use method "moment_match"'
+            )
+        return values.reshape(self.n_members, self.n_rows)
+
+
+Predictive: TypeAlias = CategoricalPredictive | GaussianPredictive
+
+
+def _check_weights(log_weights: Tensor | None, n_members: int) -> None:
+    if log_weights is not None and log_weights.shape != (n_members,):
+        raise InvalidData(f"expected {n_members} log-weights, one a member, got shape {tuple(log_weights.shape)}")

@@ -1,0 +1,340 @@
+"""The one descent loop: all members at once, progress and cancel, resumable bit for bit.
+
+Minimises, for each member on its own, −(1/N) [ (N/B) Σ_batch log p(y | x, θ) + log p(θ) ], or another objective with
+the same signature. All randomness is a function of (member's seed, epoch or step), so a member is the same whether it
+is trained alone or among others, and a snapshot needs no generator beyond its seed.
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from bensemble_core.errors import InvalidData, NotFinite
+from bensemble_core.members import Members, Mode, gather
+from bensemble_core.options import STRICT
+from bensemble_core.randomness import borrowed, derive, permutation
+from bensemble_core.types import Data, Problem, Report, Tensors, Transform, silent
+
+Forward: TypeAlias = Callable[[Tensors, Tensor], Tensor]  # θ [M, ...], x -> outputs [M, B, O]
+Schedule: TypeAlias = Callable[[float], float]  # share of the steps done -> factor on the learning rate
+Watch: TypeAlias = Callable[[int, Tensors, Tensors, dict[str, Tensor]], None]  # epoch, θ, fixed, what is kept
+
+_ORDER, _NOISE, _HOLD_OUT = 1, 2, 3  # branches of a member's seed
+_QUIET_SECONDS = 0.2  # longest silence between two reports, steps permitting
+_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent:
+    """The options that every method trained by descent has; such a method inherits these fields and nothing else."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    epochs: int = field(default=100, metadata={"ge": 0, "le": 1_000_000, "description": "passes over the rows"})
+    batch_size: int = field(default=64, metadata={"ge": 1, "le": 1_000_000, "description": "rows a step; ≥ N is all"})
+    lr: float = field(default=0.01, metadata={"gt": 0, "le": 100, "description": "learning rate at the start"})
+    optimiser: Literal["adam", "sgd"] = field(default="adam", metadata={"description": "how a step is made"})
+    momentum: float = field(default=0.9, metadata={"ge": 0, "lt": 1, "description": "of sgd"})
+    schedule: Literal["cosine", "constant"] = field(
+        default="cosine", metadata={"description": "learning rate over the steps: to 0 along half a cosine, or level"}
+    )
+    patience: int | None = field(
+        default=None,
+        metadata={"ge": 1, "le": 1_000_000, "description": "stop after as many epochs with no better held-out loss"},
+    )
+    validation: float = field(
+        default=0.1, metadata={"gt": 0, "lt": 1, "description": "share of rows held out, where patience is given"}
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """One step's rows for the members of a group."""
+
+    x: Tensor  # [M, B, ...], or [B, ...] where all members see the same rows
+    y: Tensor  # [M, B(, T)]
+    n_rows: int  # N, what the likelihood of a batch stands for
+    seeds: Sequence[int]  # [M] this step's own, for objectives that draw
+
+
+class Objective(Protocol):
+    """Loss per row of each member, [M]."""
+
+    def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor: ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trained:
+    """Where the descent ended."""
+
+    theta: dict[str, Tensor]  # [M, ...] what was trained
+    fixed: dict[str, Tensor]  # [M, ...] buffers and frozen parameters
+    kept: dict[str, Tensor]  # what `watch` gathered
+
+
+def log_joint(problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
+    """−(1/B) Σ log p(y | x, θ) − (1/N) log p(θ): [M]."""
+    weights, extra = split_extra(theta)
+    loss = -problem.likelihood.log_prob(forward(weights, batch.x), batch.y, extra).mean(-1)
+    return loss if problem.prior is None else loss - problem.prior.log_prob(weights) / batch.n_rows
+
+
+def split_extra(tensors: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The network's tensors, and the likelihood's own."""
+    extra = {k: v for k, v in tensors.items() if k.startswith("likelihood/")}
+    return {k: v for k, v in tensors.items() if k not in extra}, extra
+
+
+def descend(
+    problem: Problem,
+    data: Data,
+    *,
+    theta: Tensors,
+    fixed: Tensors,
+    options: Descent,
+    seeds: Sequence[int],
+    rows: Tensor | None = None,
+    objective: Objective = log_joint,
+    transform: Transform | None = None,
+    schedule: Schedule | None = None,
+    watch: Watch | None = None,
+    resume: Tensors | None = None,
+    report: Report = silent,
+    mode: Mode | None = None,
+) -> Trained:
+    """Train M members from `theta` [M, ...]; `rows` [M, N] are each member's rows of the data (all of them if None).
+
+    `watch(epoch, theta, fixed, kept)` is called after each epoch and may gather tensors in `kept`, which travels in
+    snapshots. Nothing handed in is changed.
+    """
+    run = _Run(problem, data, theta, fixed, options, seeds, rows, objective, transform, schedule, mode)
+    if resume is not None:
+        run.restore(resume)
+    heard = time.monotonic()
+    while run.step < run.total and not run.has_stopped():
+        loss = run.take_step()
+        ended_epoch = run.step % run.steps_per_epoch == 0
+        if ended_epoch:
+            epoch = run.step // run.steps_per_epoch
+            run.validate()
+            if watch is not None:
+                watch(epoch, run.named(run.flat), run.fixed, run.kept)
+        if ended_epoch or time.monotonic() - heard >= _QUIET_SECONDS:
+            report(run.step, run.total, run.message(loss), run.snapshot)
+            heard = time.monotonic()
+    return run.finish()
+
+
+class _Run:
+    """The state of one descent: θ of all members as rows of one matrix [M, P], so that a step is a few operations."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        data: Data,
+        theta: Tensors,
+        fixed: Tensors,
+        options: Descent,
+        seeds: Sequence[int],
+        rows: Tensor | None,
+        objective: Objective,
+        transform: Transform | None,
+        schedule: Schedule | None,
+        mode: Mode | None,
+    ) -> None:
+        self.problem, self.data, self.options, self.objective = problem, data, options, objective
+        self.seeds = [int(s) for s in seeds]
+        self.schedule = schedule or _SCHEDULES[options.schedule]
+        self.shapes = {k: v.shape[1:] for k, v in theta.items()}
+        self.sizes = [v[0].numel() for v in theta.values()]
+        self.flat = torch.cat([v.detach().flatten(1) for v in theta.values()], 1).clone()  # [M, P]
+        self.fixed = {k: v.detach().clone() for k, v in fixed.items()}
+        self.kept: dict[str, Tensor] = {}
+        self.members: Members = gather(problem, {**theta, **fixed}, {}, transform=transform, training=True, mode=mode)
+        self.held_out: Tensor | None = None  # [M, H]
+        self.rows = rows  # [M, N]
+        if options.patience is not None:
+            self._hold_out()
+        self.n_rows = data.n_rows if self.rows is None else int(self.rows.shape[1])
+        if not self.n_rows and options.epochs:
+            raise InvalidData("there is nothing to train on: the data has no rows; label some, or use epochs=0")
+        self.steps_per_epoch = max(1, -(-self.n_rows // options.batch_size))
+        self.total = options.epochs * self.steps_per_epoch if sum(self.sizes) else 0
+        self.step = 0
+        self.order: Tensor | None = None
+        self.order_epoch = -1
+        self.moment1 = torch.zeros_like(self.flat)
+        self.moment2 = torch.zeros_like(self.flat) if options.optimiser == "adam" else self.flat.new_zeros(0)
+        self.scratch = torch.empty_like(self.flat)  # a fresh large tensor costs more than the arithmetic
+        self.best: dict[str, Tensor] = {}
+
+    def named(self, flat: Tensor) -> dict[str, Tensor]:
+        parts = torch.split(flat, self.sizes, 1)
+        return {k: part.view(-1, *shape) for part, (k, shape) in zip(parts, self.shapes.items(), strict=True)}
+
+    def take_step(self) -> Tensor:
+        """One step of every member; the losses before it, [M]."""
+        x, y = self._batch()
+        n_members = len(self.seeds)
+        if self.members.mode == "vmap":
+            loss, gradient = self._gradient(slice(0, n_members), x, y)
+        else:
+            parts = []
+            for m in range(n_members):
+                with borrowed(derive(self.seeds[m], _NOISE, self.step, 1), self.flat.device):
+                    own = x if self._shares_rows() else x[m : m + 1]
+                    parts.append(self._gradient(slice(m, m + 1), own, y[m : m + 1]))
+            loss, gradient = torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+        self._move(gradient, self.options.lr * self.schedule(self.step / self.total))
+        self.step += 1
+        return loss
+
+    def validate(self) -> None:
+        """Remember each member's best epoch by its held-out loss, until it has waited for `patience` epochs."""
+        if self.held_out is None:
+            return
+        self.members.module.eval()
+        losses = []
+        for m in range(len(self.seeds)):  # one by one: this happens once an epoch, and rows may be many
+            held = self.held_out[m]
+            one = {k: v[m] for k, v in self.named(self.flat).items()}
+            weights, extra = split_extra(one)
+            fixed = {k: v[m] for k, v in self.fixed.items()}
+            with torch.no_grad():
+                outputs = self.members.one(weights, fixed, self.data.x[held])
+                losses.append(-self.problem.likelihood.log_prob(outputs, self.data.y[held], extra).mean())
+        self.members.module.train()
+        loss = torch.stack(losses)
+        if not self.best:
+            self.best = {"loss": loss, "waited": torch.zeros(len(losses), dtype=torch.int64), "flat": self.flat.clone()}
+            self.best |= {f"fixed/{k}": v.clone() for k, v in self.fixed.items()}
+            return
+        running = self.best["waited"] < int(self.options.patience or 0)
+        better = running & (loss < self.best["loss"]).cpu()
+        self.best["waited"] = torch.where(better, 0, self.best["waited"] + running.to(torch.int64))
+        for name, now in {"loss": loss, "flat": self.flat, **{f"fixed/{k}": v for k, v in self.fixed.items()}}.items():
+            self.best[name][better] = now[better]
+
+    def has_stopped(self) -> bool:
+        return bool(self.best) and bool((self.best["waited"] >= int(self.options.patience or 0)).all())
+
+    def message(self, loss: Tensor) -> str:
+        value = float(loss.mean())
+        if not math.isfinite(value):
+            raise NotFinite(
+                f"training left the finite numbers at step {self.step} of {self.total} (loss {value}); "
+                f"lower lr (now {self.options.lr:g}), or check the scale of the data"
+            )
+        epoch = -(-self.step // self.steps_per_epoch)
+        return f"epoch {epoch} of {self.options.epochs}, loss {value:.4g}"
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Everything needed to go on: parameters, moments, step and seeds, as tensors of our own."""
+        state = {
+            "step": torch.tensor(self.step),
+            "seeds": torch.tensor(self.seeds),
+            "fingerprint": torch.tensor(self._fingerprint()),
+            "theta": self.flat,
+            "moment1": self.moment1,
+            "moment2": self.moment2,
+            **{f"fixed/{k}": v for k, v in self.fixed.items()},
+            **{f"best/{k}": v for k, v in self.best.items()},
+            **{f"kept/{k}": v for k, v in self.kept.items()},
+        }
+        return {k: v.detach().clone() for k, v in state.items()}
+
+    def restore(self, state: Tensors) -> None:
+        if "fingerprint" not in state or int(state["fingerprint"]) != self._fingerprint():
+            raise InvalidData(
+                "this snapshot is of another training (other model, options, seed or number of rows); "
+                "resume with the call that made it, or start afresh without resume"
+            )
+        device = self.flat.device
+        own = {k: v.detach().clone().to(device) for k, v in state.items()}
+        self.step = int(own["step"])
+        self.flat, self.moment1, self.moment2 = own["theta"], own["moment1"], own["moment2"]
+        self.fixed = _below("fixed/", own)
+        self.best = _below("best/", own)
+        if self.best:
+            self.best["waited"] = self.best["waited"].cpu()
+        self.kept = _below("kept/", own)
+
+    def finish(self) -> Trained:
+        flat, fixed = self.flat, self.fixed
+        if self.best:
+            flat, fixed = self.best["flat"], _below("fixed/", self.best)
+        if not bool(flat.isfinite().all()):
+            raise NotFinite(f"training ended with weights that are not finite; lower lr (now {self.options.lr:g})")
+        theta = {k: v.clone() for k, v in self.named(flat).items()}
+        return Trained(theta=theta, fixed=fixed, kept=self.kept)
+
+    def _gradient(self, group: slice, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        leaf = self.flat[group].detach().requires_grad_()
+        fixed = {k: v[group] for k, v in self.fixed.items()}
+        shared_rows = self._shares_rows()
+
+        def forward(theta: Tensors, x: Tensor) -> Tensor:
+            return self.members({**theta, **fixed}, {}, x, own_rows=not shared_rows)
+
+        seeds = [derive(s, _NOISE, self.step) for s in self.seeds[group]]
+        batch = Batch(x=x, y=y, n_rows=self.n_rows, seeds=seeds)
+        loss = self.objective(self.problem, forward, self.named(leaf), batch)
+        (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+        return loss.detach(), gradient
+
+    def _shares_rows(self) -> bool:
+        return self.rows is None and self.steps_per_epoch == 1
+
+    def _batch(self) -> tuple[Tensor, Tensor]:
+        n_members = len(self.seeds)
+        if self._shares_rows():
+            return self.data.x, self.data.y.expand(n_members, *self.data.y.shape)
+        epoch, at = divmod(self.step, self.steps_per_epoch)
+        if self.order is None or self.order_epoch != epoch:
+            order = torch.stack([permutation(self.n_rows, s, _ORDER, epoch) for s in self.seeds]).to(self.flat.device)
+            self.order = order if self.rows is None else self.rows.gather(1, order)
+            self.order_epoch = epoch
+        start, stop = (self.n_rows * i // self.steps_per_epoch for i in (at, at + 1))
+        chosen = self.order[:, start:stop]  # [M, B]
+        return self.data.x[chosen], self.data.y[chosen]
+
+    def _move(self, gradient: Tensor, lr: float) -> None:
+        if self.options.optimiser == "sgd":
+            self.moment1.mul_(self.options.momentum).add_(gradient)
+            self.flat.sub_(self.moment1, alpha=lr)
+            return
+        t = self.step + 1
+        self.moment1.lerp_(gradient, 1 - _BETA1)
+        self.moment2.mul_(_BETA2).addcmul_(gradient, gradient, value=1 - _BETA2)
+        correction = math.sqrt(1 - _BETA2**t)
+        scale = torch.sqrt(self.moment2, out=self.scratch).add_(_EPSILON * correction)
+        self.flat.addcdiv_(self.moment1, scale, value=-lr * correction / (1 - _BETA1**t))
+
+    def _hold_out(self) -> None:
+        given = self.rows if self.rows is not None else torch.arange(self.data.n_rows).expand(len(self.seeds), -1)
+        n = int(given.shape[1])
+        held = min(max(1, round(self.options.validation * n)), n - 1)
+        if held < 1:
+            raise InvalidData(f"early stopping holds rows out and needs at least 2, got {n}; drop patience=…")
+        orders = torch.stack([permutation(n, s, _HOLD_OUT) for s in self.seeds]).to(given.device)
+        chosen = given.gather(1, orders).to(self.flat.device)
+        self.held_out, self.rows = chosen[:, :held], chosen[:, held:].contiguous()
+
+    def _fingerprint(self) -> int:
+        settings = (self.options, self.seeds, self.n_rows, list(self.shapes.items()), str(self.flat.dtype))
+        return int.from_bytes(hashlib.sha256(repr(settings).encode()).digest()[:8], "big") >> 1
+
+
+def _below(prefix: str, tensors: Tensors) -> dict[str, Tensor]:
+    return {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+_SCHEDULES: dict[str, Schedule] = {
+    "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
+    "constant": lambda done: 1.0,
+}

@@ -1,0 +1,200 @@
+"""The nouns of the library on one page.
+
+A posterior draw is a set of named tensors: what differs between members is `stacked` (leading axis M), what does not
+is `shared`. All randomness is spent in `sample`; `predict` is deterministic.
+
+Axes, everywhere in this order: M members, N rows, C classes, D inputs, T targets, O network outputs, K picks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from bensemble_core.ensemble import Ensemble
+    from bensemble_core.predictive import Predictive
+
+Tensors: TypeAlias = Mapping[str, Tensor]
+Snapshot: TypeAlias = Callable[[], dict[str, Tensor]]
+
+
+class Report(Protocol):
+    """Progress and cancel in one: called often; to stop the work, raise. `snapshot()` is what `fit(resume=…)` takes."""
+
+    def __call__(self, done: int, total: int, message: str, snapshot: Snapshot) -> None: ...
+
+
+def silent(done: int, total: int, message: str, snapshot: Snapshot) -> None:
+    """The report that nobody reads."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Data:
+    """Labelled rows; inside the library already standardised, on one device, in one dtype."""
+
+    x: Tensor  # [N, ...]
+    y: Tensor  # [N] classes (int64), or [N, T] targets
+    task: Tensor | None = None  # [N] which task a row belongs to, for methods that learn over several
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.x.shape[0])
+
+
+class Model(Protocol):
+    """A network by name or by module: what its tensors are called and how to build its skeleton."""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]: ...
+    @property
+    def n_outputs(self) -> int: ...
+    @property
+    def integers(self) -> bool:
+        """Rows are indices into an embedding: neither standardised nor made floating."""
+        ...
+
+    def skeleton(self) -> nn.Module:
+        """A module of our own to run tensors through; its values mean nothing."""
+        ...
+
+    def initialise(self, seed: int, *, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Fresh parameters and buffers under their own names, on the CPU; the global generator is left as it was."""
+        ...
+
+    def given(self, *, dtype: torch.dtype) -> dict[str, Tensor] | None:
+        """The weights the caller handed in, if the model came with some."""
+        ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+Family: TypeAlias = Literal["categorical", "gaussian"]
+
+
+class Likelihood(Protocol):
+    """p(y | outputs): how many outputs it needs, log p of a row, and the predictive in the units of y."""
+
+    family: ClassVar[Family]
+
+    def bind(self, y: Tensor, *, n_outputs: int | None, standardise: bool) -> Likelihood:
+        """The same likelihood with what only the labels tell: how many classes or targets, and their scale."""
+        ...
+
+    @property
+    def n_outputs(self) -> int: ...
+    def encode(self, y: Tensor, *, dtype: torch.dtype) -> Tensor:
+        """Labels as the network is trained on them: checked, standardised."""
+        ...
+
+    def start(self, *, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Parameters of the likelihood itself that are learnt with the weights (log-noise), named `likelihood/…`."""
+        ...
+
+    def log_prob(self, outputs: Tensor, y: Tensor, extra: Tensors) -> Tensor:
+        """log p(y | outputs) of standardised targets: outputs [..., N, O], y [..., N(, T)] -> [..., N]."""
+        ...
+
+    def predictive(self, outputs: Tensor, extra: Tensors, log_weights: Tensor | None) -> Predictive:
+        """Member outputs [M, N, O] as distributions over y in its own units."""
+        ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+class Prior(Protocol):
+    """p(θ) over the raw parameters of the network (not over the likelihood's own)."""
+
+    def log_prob(self, theta: Tensors) -> Tensor:
+        """Named [M, ...] tensors -> [M]."""
+        ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scaling:
+    """The model sees (x − mean) / scale; targets are scaled inside the likelihood."""
+
+    mean: Tensor  # broadcasts against a row
+    scale: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.scale
+
+    def to(self, device: torch.device | str) -> Scaling:
+        return Scaling(mean=self.mean.to(device), scale=self.scale.to(device))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Problem:
+    """WHAT is inferred: p(y | x, θ) p(θ)."""
+
+    model: Model
+    likelihood: Likelihood
+    prior: Prior | None  # None is maximum likelihood
+    scaling: Scaling | None = None
+    dtype: torch.dtype = torch.float32
+
+    def to(self, device: torch.device | str) -> Problem:
+        return self if self.scaling is None else replace(self, scaling=self.scaling.to(device))
+
+
+Aim: TypeAlias = Literal["none", "mean_field", "exact"]
+
+
+class Posterior(Protocol):
+    """HOW it is inferred: a frozen dataclass of hyper-parameters; holds no data and no weights.
+
+    `aims` says what the draws converge to on a linear-Gaussian problem: the exact posterior, the best factorised one,
+    or nothing (a point, or a spread with no such promise). Data handed to `fit` is standardised by `problem`.
+    """
+
+    aims: ClassVar[Aim]
+    resumes: ClassVar[bool]  # fit(resume=snapshot) goes on bit for bit; otherwise it starts again from its seed
+    starts_from_weights: ClassVar[bool]  # the weights of an nn.Module are the start; otherwise it is re-initialised
+
+    @property
+    def name(self) -> str: ...
+
+    def fit(
+        self,
+        problem: Problem,
+        data: Data,
+        *,
+        rng: torch.Generator,
+        warm: Tensors | None = None,
+        resume: Tensors | None = None,
+        report: Report = silent,
+    ) -> dict[str, Tensor]:
+        """The finished state."""
+        ...
+
+    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
+        """Exactly n draws of a density; min(n, S) evenly thinned of S kept members."""
+        ...
+
+    def cost(self, n_parameters: int) -> int:
+        """Members × parameters × epochs: what a service may cap before it starts."""
+        ...
+
+
+class Transform(Protocol):
+    """A method's change to any module: extra named tensors (masks, factors), or another way to call it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def prepare(self, module: nn.Module) -> nn.Module:
+        """Register the extra tensors as buffers and the hooks that read them; parameter names do not change."""
+        ...
+
+    def forward(self, call: Callable[[Tensors, Tensor], Tensor], member: Tensors, shared: Tensors, x: Tensor) -> Tensor:
+        """One member's outputs: `call(tensors, x)` runs the prepared module. Usually call({**shared, **member}, x)."""
+        ...
+
+    def to_json(self) -> dict[str, Any]: ...

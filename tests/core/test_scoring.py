@@ -1,0 +1,264 @@
+"""Scoring streams, choosing is exact and repeatable, a ranking says what its reader should know."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bensemble_core.acquisition import SELECTIONS, Bald, Power, SelectionEntry, TopK
+from bensemble_core.errors import Cancelled, InvalidData, InvalidOption, NotFinite
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from bensemble_core.scoring import CHUNK_ROWS, choose, rank, score
+
+
+class LinearEnsemble:
+    """Members with linear logits (or means), run as the library's ensembles are: padded chunks, then cut."""
+
+    def __init__(self, n_members: int = 5, n_inputs: int = 4, n_outputs: int = 3, family: str = "categorical") -> None:
+        rng = torch.Generator().manual_seed(0)
+        self.weights = torch.randn(n_members, n_inputs, n_outputs, generator=rng)
+        self.family = family
+        self.log_weights: Tensor | None = None
+        self.longest = 0
+
+    @property
+    def n_members(self) -> int:
+        return self.weights.shape[0]
+
+    def iter_predict(self, x: Tensor, chunk_rows: int) -> Iterator[Predictive]:
+        self.longest = max(self.longest, len(x))
+        for start in range(0, len(x), chunk_rows):
+            rows = x[start : start + chunk_rows]
+            padded = torch.cat([rows, rows[-1:].expand(chunk_rows - len(rows), -1)])
+            outputs = (padded @ self.weights)[:, : len(rows)]
+            if self.family == "categorical":
+                yield CategoricalPredictive(logits=outputs, log_weights=self.log_weights)
+            else:
+                yield GaussianPredictive(means=outputs[..., 0], variances=torch.ones_like(outputs[..., 0]))
+
+
+def inputs(n_rows: int, seed: int = 1) -> Tensor:
+    return torch.randn(n_rows, 4, generator=torch.Generator().manual_seed(seed))
+
+
+def whole(ensemble: LinearEnsemble, x: Tensor) -> Predictive:
+    return next(ensemble.iter_predict(x, len(x)))
+
+
+def test_streamed_scores_equal_the_predictive_as_a_whole() -> None:
+    ensemble, x = LinearEnsemble(), inputs(2500)
+    torch.testing.assert_close(
+        score(ensemble, x, "bald"), whole(ensemble, x).mutual_information(), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_no_more_than_a_chunk_is_predicted_at_once() -> None:
+    ensemble = LinearEnsemble()
+    score(ensemble, inputs(300), chunk_rows=64)
+    assert ensemble.longest == 64
+
+
+@pytest.mark.parametrize("acquisition", ["bald", "entropy", "mean_std", "variation_ratio", "margin"])
+def test_a_score_has_the_same_bits_whatever_the_length_of_the_pool(acquisition: str) -> None:
+    ensemble, x = LinearEnsemble(), inputs(2 * CHUNK_ROWS + 300)
+    full = score(ensemble, x, acquisition)
+    for n_rows in (1, 3, 1000, CHUNK_ROWS + 1, 2 * CHUNK_ROWS + 17):
+        assert torch.equal(score(ensemble, x[:n_rows], acquisition), full[:n_rows])
+
+
+@pytest.mark.parametrize("acquisition", ["bald", "random"])
+def test_a_shard_scored_alone_has_the_bits_of_the_pool(acquisition: str) -> None:
+    ensemble, x = LinearEnsemble(), inputs(3 * CHUNK_ROWS)
+    part = score(ensemble, x[CHUNK_ROWS:], acquisition, seed=3, first_row=CHUNK_ROWS)
+    assert torch.equal(part, score(ensemble, x, acquisition, seed=3)[CHUNK_ROWS:])
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 7, 64, 5000])
+def test_random_scores_do_not_depend_on_chunks(chunk_rows: int) -> None:
+    x = np.zeros((333, 2))
+    assert torch.equal(score(None, x, "random", seed=5, chunk_rows=chunk_rows), score(None, x, "random", seed=5))
+
+
+def test_arrays_read_only_memory_maps_and_tensors_score_alike(tmp_path: Path) -> None:
+    ensemble, x = LinearEnsemble(), inputs(1500)
+    np.save(tmp_path / "x.npy", x.numpy())
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    expected = score(ensemble, x)
+    assert torch.equal(score(ensemble, x.numpy()), expected)
+    assert torch.equal(score(ensemble, mapped), expected)
+
+
+def test_an_empty_pool_has_no_scores() -> None:
+    assert score(LinearEnsemble(), inputs(0)).shape == (0,)
+
+
+def test_a_row_that_is_not_finite_is_named_by_its_pool_number() -> None:
+    x = inputs(1500)
+    x[1200, 2] = math.nan
+    with pytest.raises(NotFinite, match="row 5200 has the score nan"):
+        score(LinearEnsemble(), x, first_row=4000)
+    outputs = LinearEnsemble(family="gaussian")
+    with pytest.raises(NotFinite, match="row 1200 "):
+        score(outputs, x, "predictive_variance")
+
+
+def test_progress_is_reported_and_can_cancel() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def report(done: int, total: int, message: str) -> None:
+        seen.append((done, total))
+        if done >= 128:
+            raise Cancelled(message)
+
+    with pytest.raises(Cancelled):
+        score(LinearEnsemble(), inputs(300), chunk_rows=64, report=report)
+    assert seen == [(64, 300), (128, 300)]
+
+
+@pytest.mark.parametrize("name", ["variation_ratio", "least_confidence", "margin"])
+def test_scores_that_count_classes_are_refused_for_regression(name: str) -> None:
+    with pytest.raises(InvalidOption, match=f"{name} is not defined for a gaussian likelihood; use one of bald"):
+        score(LinearEnsemble(family="gaussian"), inputs(3), name)
+
+
+def test_regression_scores_follow_their_definitions() -> None:
+    ensemble, x = LinearEnsemble(family="gaussian"), inputs(40)
+    means = whole(ensemble, x).means.double()  # type: ignore[union-attr]
+    spread = means.var(0, correction=0)
+    for acquisition, expected in [
+        ("bald", 0.5 * torch.log1p(spread)),
+        ("eig", 0.5 * torch.log1p(spread)),
+        ("predictive_variance", 1 + spread),
+        ({"name": "predictive_variance", "part": "epistemic"}, spread),
+        ("mean_std", spread.sqrt()),
+        ("entropy", 0.5 * torch.log(2 * math.pi * math.e * (1 + spread))),
+    ]:
+        torch.testing.assert_close(score(ensemble, x, acquisition).double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_mixture_estimate_is_used_when_asked_for() -> None:
+    ensemble, x = LinearEnsemble(family="gaussian"), inputs(5)
+    expected = whole(ensemble, x).mutual_information(method="mixture")  # type: ignore[call-arg]
+    torch.testing.assert_close(score(ensemble, x, Bald(estimate="mixture")), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_acquisition_that_needs_an_ensemble_says_so() -> None:
+    with pytest.raises(InvalidOption, match="bald needs an ensemble; only random"):
+        score(None, inputs(3))
+
+
+def test_top_k_of_a_large_pool_equals_a_stable_sort() -> None:
+    scores = np.random.default_rng(0).integers(0, 500, size=300_000).astype(np.float32)
+    expected = np.lexsort((np.arange(scores.size), -scores))[:2000]
+    rows, values = choose(scores, k=2000)
+    np.testing.assert_array_equal(rows.numpy(), expected)
+    np.testing.assert_array_equal(values.numpy(), scores[expected])
+    assert rows.dtype == torch.int64
+    assert values.dtype == torch.float32
+
+
+def test_excluded_rows_are_never_chosen_by_mask_or_number() -> None:
+    scores = torch.tensor([0.5, 0.9, 0.1, 0.7])
+    mask = torch.tensor([False, True, False, False])
+    for exclude in (mask, mask.numpy(), [1], np.array([1]), torch.tensor([1]), {1}):
+        rows, values = choose(scores, k=2, exclude=exclude)
+        assert rows.tolist() == [3, 0]
+        assert values.tolist() == scores[[3, 0]].tolist()
+    assert choose(scores, k=1, exclude=[])[0].tolist() == [1]
+
+
+def test_a_bad_score_of_an_excluded_row_does_no_harm() -> None:
+    assert choose(torch.tensor([math.nan, 1.0]), k=1, exclude=[0])[0].tolist() == [1]
+    with pytest.raises(NotFinite, match="row 0"):
+        choose(torch.tensor([math.nan, 1.0]), k=1)
+
+
+@pytest.mark.parametrize("exclude", [[4], [-1], np.array([True]), np.array([0.5])])
+def test_an_exclusion_that_does_not_fit_the_pool_is_refused(exclude: object) -> None:
+    with pytest.raises(InvalidData):
+        choose(torch.zeros(4), k=1, exclude=exclude)  # type: ignore[arg-type]
+
+
+def test_asking_for_more_rows_than_there_are_says_how_many() -> None:
+    with pytest.raises(InvalidOption, match="k = 4 rows were asked for and there are 3"):
+        choose(torch.zeros(5), k=4, exclude=[0, 1])
+    with pytest.raises(InvalidOption, match="there are 3 to choose from"):
+        rank(LinearEnsemble(), inputs(3), k=9)
+    with pytest.raises(InvalidOption, match="at least 1"):
+        choose(torch.zeros(5), k=0)
+
+
+def test_power_is_repeated_by_its_seed_alone() -> None:
+    scores = torch.rand(5000, generator=torch.Generator().manual_seed(0))
+    first = choose(scores, "power", k=50, seed=1)[0]
+    assert torch.equal(first, choose(scores, Power(), k=50, seed=1)[0])
+    assert not torch.equal(first, choose(scores, {"name": "power"}, k=50, seed=2)[0])
+
+
+def test_a_selection_that_needs_more_than_scores_says_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SELECTIONS, "top_k", SelectionEntry(options=TopK, needs=("features",)))
+    with pytest.raises(InvalidOption, match="top_k needs features"):
+        choose(torch.zeros(3), k=1)
+
+
+def test_a_ranking_is_the_best_rows_of_the_scores() -> None:
+    ensemble, x = LinearEnsemble(), inputs(2000)
+    ranking = rank(ensemble, x, acquisition="bald", k=10, exclude=range(100))
+    scores = score(ensemble, x)
+    expected = 100 + scores[100:].argsort(descending=True, stable=True)[:10]
+    assert torch.equal(ranking.rows, expected)
+    assert torch.equal(ranking.scores, scores[expected])
+    assert ranking.n_scored == 1900
+
+
+@pytest.mark.parametrize(("acquisition", "selection"), [("bald", "top_k"), ("random", "top_k"), ("entropy", "power")])
+def test_shards_rank_as_their_concatenation(acquisition: str, selection: str) -> None:
+    ensemble, x = LinearEnsemble(), inputs(2 * CHUNK_ROWS + 77)
+    shards = [x[:CHUNK_ROWS], x[CHUNK_ROWS : 2 * CHUNK_ROWS].numpy(), x[2 * CHUNK_ROWS :]]
+    one = rank(ensemble, x, acquisition=acquisition, selection=selection, k=30, seed=8, exclude=[5, 2000])
+    many = rank(ensemble, shards, acquisition=acquisition, selection=selection, k=30, seed=8, exclude=[5, 2000])
+    assert torch.equal(one.rows, many.rows)
+    assert torch.equal(one.scores, many.scores)
+
+
+def test_shards_that_are_no_arrays_of_rows_are_refused() -> None:
+    with pytest.raises(InvalidData, match="sequence of such arrays"):
+        rank(LinearEnsemble(), [inputs(3)[0]], k=1)
+
+
+def test_a_random_ranking_needs_no_ensemble() -> None:
+    ranking = rank(None, np.zeros((50, 3)), acquisition="random", k=50, seed=1)
+    assert sorted(ranking.rows.tolist()) == list(range(50))
+    assert ranking.notes == ()
+
+
+def test_a_vote_ranking_says_how_many_rows_tie() -> None:
+    ensemble, x = LinearEnsemble(n_members=4), inputs(400)
+    ranking = rank(ensemble, x, acquisition="variation_ratio", k=10)
+    tied = int((score(ensemble, x, "variation_ratio") == ranking.scores.min()).sum())
+    assert f"{tied} rows tie" in ranking.notes[0]
+    assert "4 members" in ranking.notes[0]
+
+
+def test_a_saturated_information_ranking_asks_for_more_members() -> None:
+    ensemble, x = LinearEnsemble(n_members=2), inputs(400) * 50
+    assert "more members would help" in rank(ensemble, x, acquisition="bald", k=5).notes[0]
+    assert rank(ensemble, x / 1000, acquisition="bald", k=5).notes == ()
+    assert rank(ensemble, x, acquisition="entropy", k=5).notes == ()
+
+
+def test_weights_lower_the_information_a_ranking_can_resolve() -> None:
+    ensemble, x = LinearEnsemble(n_members=3), inputs(400) * 50
+    ensemble.log_weights = torch.tensor([0.49, 0.49, 0.02]).log()
+    (note,) = rank(ensemble, x, acquisition="bald", k=5).notes
+    assert "0.7773 nats" in note  # −2 · .49 ln .49 − .02 ln .02
+
+
+def test_the_moment_match_has_no_ceiling_and_the_mixture_has() -> None:
+    ensemble, x = LinearEnsemble(family="gaussian"), inputs(100) * 1000
+    assert rank(ensemble, x, acquisition="bald", k=5).notes == ()
+    assert rank(ensemble, x, acquisition={"name": "eig", "estimate": "mixture"}, k=5).notes != ()
