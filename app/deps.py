@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from app.auth import EVERYBODY, Caller, Scope, authenticate
 from app.db.tables import Base, Project, Replay
-from app.errors import Conflict, Malformed, NotFound
+from app.errors import Conflict, Malformed, NotFound, Unsupported
 from app.services import Services
 
 R = TypeVar("R")
@@ -45,17 +45,17 @@ def _identify(request: Request, secret: str | None, scope: Scope, session: Sessi
     request.state.caller = caller
     state.rate_limit.take(caller.key_id or (request.client.host if request.client else ""))
     caller.demand(scope)
-    if (key := request.headers.get("idempotency-key")) is not None and request.method == "POST":
-        request.state.replay_key = _checked_key(key)
+    if (key := request.state.replay_key) is not None:
+        if not 1 <= len(key) <= 255:
+            raise Malformed(f"Idempotency-Key has {len(key)} characters; it takes 1 to 255")
         if (replay := session.get(Replay, (caller.key_id, key))) is not None:
             raise Replayed(replay)
     return caller
 
 
-def _checked_key(key: str) -> str:
-    if not 1 <= len(key) <= 255:
-        raise Malformed(f"Idempotency-Key has {len(key)} characters; it takes 1 to 255")
-    return key
+def is_id(text: str) -> bool:
+    """Whether it could be an id at all; not every database can be asked for anything else."""
+    return len(text) <= 36 and "\0" not in text
 
 
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
@@ -82,7 +82,7 @@ def on(table: type[Base], scope: Scope, *, parameter: str) -> Any:
         identifier = request.path_params[parameter]
         with services.database.read() as session:
             caller = _identify(request, credentials.credentials if credentials else None, scope, session)
-            row = session.get(table, identifier) if len(identifier) <= 36 and "\0" not in identifier else None
+            row = session.get(table, identifier) if is_id(identifier) else None
             owner = getattr(row, "project_id", None) if table is not Project else identifier
             if row is None or not caller.sees(owner):
                 raise NotFound(f"there is no {noun} {identifier[:64]!r} that this key can see")
@@ -95,8 +95,8 @@ class EdgeRoute(APIRoute):
     """Commits once the answer is rendered and before it is sent; anything raised rolls everything back.
 
     The answer to a POST with an Idempotency-Key is stored in the same transaction as its effects, so a retry after
-    a crash finds either both or neither. Of two at the same time the second fails on the key and is answered with
-    the first one's reply.
+    a crash finds either both or neither. Of two at the same time the second fails, on the key or on what the first
+    one did, and is answered with the first one's reply.
     """
 
     replays = True
@@ -110,16 +110,21 @@ class EdgeRoute(APIRoute):
             session = services.database.session(writes=writes)
             request.state.session = session
             replayable = self.replays and request.method == "POST" and "idempotency-key" in request.headers
+            request.state.replay_key = request.headers["idempotency-key"] if replayable else None
+            _refuse_encoded(request)
             fingerprint = await _fingerprint(request) if replayable else ""
             try:
                 response = await handle(request)
                 if session.in_transaction() or replayable:
-                    conflicted = await run_in_threadpool(_commit, session, request, response, fingerprint)
-                    if conflicted:
-                        return await run_in_threadpool(_replay_of_winner, services, request, fingerprint)
+                    await run_in_threadpool(_commit, session, request, response, fingerprint)
                 return response
             except Replayed as earlier:
                 return _replay_response(earlier.replay, fingerprint)
+            except (Conflict, NotFound, IntegrityError) as problem:
+                if not replayable or not hasattr(request.state, "caller"):
+                    raise
+                await run_in_threadpool(session.close)
+                return await run_in_threadpool(_replay_of_winner, services, request, fingerprint, problem)
             finally:
                 if session.in_transaction():
                     await run_in_threadpool(session.close)
@@ -139,31 +144,35 @@ async def _fingerprint(request: Request) -> str:
     return hashlib.sha256(head.encode() + body).hexdigest()
 
 
-def _commit(session: Session, request: Request, response: Response, fingerprint: str) -> bool:
-    """True if another request with the same Idempotency-Key was faster."""
+def _refuse_encoded(request: Request) -> None:
+    """A compressed body could unpack to anything, past every cap."""
+    encoding = request.headers.get("content-encoding", "")
+    if request.method in ("POST", "PUT", "PATCH") and encoding not in ("", "identity"):
+        raise Unsupported(f"Content-Encoding {encoding[:64]!r} is not taken; send the body as it is")
+
+
+def _commit(session: Session, request: Request, response: Response, fingerprint: str) -> None:
     if fingerprint and response.status_code < 300:
         replay = {
             "key_id": request.state.caller.key_id,
             "idempotency_key": request.state.replay_key,
             "fingerprint": fingerprint,
             "status": response.status_code,
-            "headers": {name: response.headers[name] for name in ("location", "content-type") if name in response.headers},
+            "headers": {
+                name: response.headers[name] for name in ("location", "content-type") if name in response.headers
+            },
             "body": bytes(response.body).decode(),
         }
-        try:
-            session.execute(insert(Replay).values(replay))
-        except IntegrityError:
-            session.rollback()
-            return True
+        session.execute(insert(Replay).values(replay))
     session.commit()
-    return False
 
 
-def _replay_of_winner(services: Services, request: Request, fingerprint: str) -> Response:
+def _replay_of_winner(services: Services, request: Request, fingerprint: str, problem: Exception) -> Response:
+    """The answer to the same request that was faster, if it was that which caused the problem."""
     with services.database.read() as session:
         replay = session.get(Replay, (request.state.caller.key_id, request.state.replay_key))
     if replay is None:
-        raise Conflict("another request with this Idempotency-Key was under way and failed; send it again")
+        raise problem
     return _replay_response(replay, fingerprint)
 
 

@@ -8,9 +8,11 @@ Problem
 ├── Conflict       409  right in itself, but not in the present state
 ├── TooLarge       413  over a size cap
 ├── Unsupported    415  a body of a kind we don't read
-└── TooMany        429  over the rate limit; carries Retry-After
+├── TooMany        429  over the rate limit; carries Retry-After
+└── NotReady       503  the database or the storage does not answer
 """
 
+import json
 import math
 from typing import Any, ClassVar
 
@@ -84,7 +86,18 @@ class TooMany(Problem):
         super().__init__(detail, headers={"Retry-After": str(max(1, math.ceil(retry_after)))})
 
 
+class NotReady(Problem):
+    status = 503
+    title = "Not ready"
+
+
+class ProblemResponse(JSONResponse):
+    media_type = "application/problem+json"
+
+    def render(self, content: Any) -> bytes:
+        """A problem may quote what came; what can't be written in UTF-8 becomes a question mark."""
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
 def problem_response(problem: Problem) -> JSONResponse:
-    return JSONResponse(
-        problem.body(), problem.status, media_type="application/problem+json", headers=problem.headers
-    )
+    return ProblemResponse(problem.body(), problem.status, headers=problem.headers)

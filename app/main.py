@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -15,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from app.api import ensembles, jobs, keys, labels, pools, projects, rankings, rounds, schedules, system
-from app.errors import Conflict, Malformed, Problem, problem_response
+from app.errors import Conflict, Malformed, NotReady, Problem, ProblemResponse, TooLarge, problem_response
 from app.limits import BodyCap, RateLimit
 from app.monitoring import RequestLog
 from app.schemas.common import ProblemOut
@@ -90,10 +91,13 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> JSONResponse:
-        body = {"type": "about:blank", "title": str(error.detail), "status": error.status_code, "detail": str(error.detail)}
-        return JSONResponse(
-            body, error.status_code, media_type="application/problem+json", headers=dict(error.headers or {})
-        )
+        if error.status_code == TooLarge.status:
+            return problem_response(TooLarge(error.detail))
+        if error.status_code == 400:  # FastAPI's word for JSON that is not UTF-8, too deep, or has endless integers
+            return problem_response(Malformed("the body can't be read as JSON; check its encoding, depth and numbers"))
+        title = HTTPStatus(error.status_code).phrase
+        body = {"type": "about:blank", "title": title, "status": error.status_code, "detail": str(error.detail)}
+        return ProblemResponse(body, error.status_code, headers=dict(error.headers or {}))
 
     @app.exception_handler(IntegrityError)
     def _integrity(request: Request, error: IntegrityError) -> JSONResponse:
@@ -103,7 +107,7 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(OperationalError)
     def _busy(request: Request, error: OperationalError) -> JSONResponse:
         logger.error("the database did not answer", extra={"reason": str(error.orig)})
-        problem = system.NotReady("the database did not answer in time; try again", headers={"Retry-After": "1"})
+        problem = NotReady("the database did not answer in time; try again", headers={"Retry-After": "1"})
         return problem_response(problem)
 
     @app.exception_handler(ClientDisconnect)
@@ -141,7 +145,10 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
 _TAGS = [
     {"name": "projects", "description": "The question, and how it is answered."},
     {"name": "pools", "description": "Rows to choose from, and rows to measure on."},
-    {"name": "labels", "description": "What annotators said: events that are never changed, only followed by newer ones."},
+    {
+        "name": "labels",
+        "description": "What annotators said: events that are never changed, only followed by newer ones.",
+    },
     {"name": "ensembles", "description": "Trained posteriors, one version after another."},
     {"name": "rankings", "description": "Which rows to label next."},
     {"name": "rounds", "description": "Rankings handed out to annotators."},

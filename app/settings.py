@@ -33,12 +33,16 @@ class Settings(BaseSettings):
 
     lease_seconds: float = Field(30.0, gt=0, description="a silent worker loses its job after this long")
     poll_seconds: float = Field(0.25, gt=0, description="how often an idle worker looks for a job")
-    cancel_grace_seconds: float = Field(5.0, ge=0, description="a job that ignores its cancel is killed after this long")
+    cancel_grace_seconds: float = Field(
+        5.0, ge=0, description="a job that ignores its cancel is killed after this long"
+    )
     max_attempts: int = Field(5, ge=1, description="attempts of a job that fails with an unforeseen error")
     max_crashes: int = Field(3, ge=1, description="a job that kills its worker this often is given up")
     backoff_seconds: float = Field(1.0, ge=0, description="delay before the second attempt; doubles each time")
     checkpoint_seconds: float = Field(10.0, gt=0, description="how often a training writes a snapshot")
-    keep_jobs_days: float = Field(30.0, gt=0, description="finished jobs and idempotency keys are swept after this long")
+    keep_jobs_days: float = Field(
+        30.0, gt=0, description="finished jobs and idempotency keys are swept after this long"
+    )
 
     max_json_bytes: int = Field(128 * MIB, ge=1024, description="largest JSON body")
     max_upload_bytes: int = Field(4 * GIB, ge=1024, description="largest data file")

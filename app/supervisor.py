@@ -46,7 +46,7 @@ class Running:
             start_new_session=True,  # Ctrl-C is for the supervisor, which then asks the others in turn
         )
         self.started_at = time.monotonic()
-        logger.info("%s started", self.name, extra={"process": self.name, "pid": self.process.pid})
+        logger.info("%s started", self.name, extra={"command": self.name, "pid": self.process.pid})
 
     def signal(self, number: int) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -92,7 +92,7 @@ class Supervisor:
             for one in self._running:
                 code = one.process.poll() if one.process is not None else None
                 if code == EX_CONFIG:
-                    logger.error("%s has a configuration error; stopping", one.name, extra={"process": one.name})
+                    logger.error("%s has a configuration error; stopping", one.name, extra={"command": one.name})
                     return EX_CONFIG
                 if code is not None:
                     self._bury(one, code, now)
@@ -106,7 +106,7 @@ class Supervisor:
         is_steady = now - one.started_at >= self._steady_seconds
         one.pause = one.first_pause if is_steady or not one.pause else min(2 * one.pause, self._longest_pause)
         one.process, one.start_at = None, now + one.pause
-        fields = {"process": one.name, "exit_code": code}
+        fields = {"command": one.name, "exit_code": code}
         logger.warning("%s ended with code %d; again in %.1f s", one.name, code, one.pause, extra=fields)
 
     def _stop_all(self, wake: int) -> None:
@@ -117,7 +117,7 @@ class Supervisor:
             if _heard(wake, min(left, 0.5)) & set(STOP_SIGNALS):
                 break  # asked twice: now
         for one in self._alive():
-            logger.warning("%s did not stop in time; killing it", one.name, extra={"process": one.name})
+            logger.warning("%s did not stop in time; killing it", one.name, extra={"command": one.name})
             one.signal(signal.SIGKILL)
         for one in self._running:
             if one.process is not None:

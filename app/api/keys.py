@@ -5,11 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter
 from sqlalchemy import select
 
-from app.api.common import Cursor, Limit, page_by_id, problems
+from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.auth import create_key
 from app.db.tables import ApiKey
 from app.db.types import database_time
-from app.deps import Context, SecretRoute, anyone
+from app.deps import Context, SecretRoute, anyone, is_id
 from app.errors import Forbidden, Malformed, NotFound
 from app.schemas.common import Page
 from app.schemas.keys import KeyIn, KeyOut, NewKeyOut
@@ -17,7 +17,7 @@ from app.schemas.keys import KeyIn, KeyOut, NewKeyOut
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=SecretRoute)
 
 
-@router.post("", status_code=201, responses=problems(), summary="Create an API key")
+@router.post("", status_code=201, responses=problems_of_change(), summary="Create an API key")
 def post_key(context: Annotated[Context[None], anyone("admin")], wanted: KeyIn) -> NewKeyOut:
     """The secret is shown in this answer only. An Idempotency-Key is ignored here, since the answer is not stored."""
     own = context.caller.project_ids
@@ -47,7 +47,7 @@ def list_keys(
 @router.delete("/{key_id}", status_code=204, responses=problems(404), summary="Revoke an API key")
 def delete_key(key_id: str, context: Annotated[Context[None], anyone("admin")]) -> None:
     """At once and for good; the key stays listed, with the time of its end."""
-    key = context.session.get(ApiKey, key_id) if len(key_id) <= 36 and "\0" not in key_id else None
+    key = context.session.get(ApiKey, key_id) if is_id(key_id) else None
     own = context.caller.project_ids
     if key is None or (own is not None and (key.project_ids is None or not own.issuperset(key.project_ids))):
         raise NotFound(f"there is no key {key_id[:64]!r} that this key can see")

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.api.common import Cursor, Limit, problems
+from app.api.common import Cursor, Limit, problems, problems_of_change
 from app.db import consensus
 from app.db.tables import Label, PoolData, Project
 from app.deps import Context, EdgeRoute, on
@@ -25,7 +25,7 @@ router = APIRouter(prefix="/v1/projects/{project_id}/labels", tags=["labels"], r
 EXPORT_AT_ONCE = 1000
 
 
-@router.post("", status_code=201, responses=problems(404, 409, 413), summary="Label, skip or retract rows")
+@router.post("", status_code=201, responses=problems_of_change(404), summary="Label, skip or retract rows")
 def post_labels(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "label", parameter="project_id")],
@@ -65,11 +65,15 @@ def list_labels(
     `history=true` every event in order. `format=csv` streams all of it, whatever `limit` says."""
     if format == "csv":
         lines = _csv(context.services, context.resource, history=history)
-        return StreamingResponse(lines, media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="labels.csv"'})
+        return StreamingResponse(
+            lines, media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="labels.csv"'}
+        )
     return _page(context.services, context.session, context.resource, history, cursor, limit)
 
 
-def _page(services: Services, session: Session, project: Project, history: bool, cursor: str | None, limit: int) -> Page[Any]:
+def _page(
+    services: Services, session: Session, project: Project, history: bool, cursor: str | None, limit: int
+) -> Page[Any]:
     return (_events if history else _consensus)(services, session, project, cursor, limit)
 
 
@@ -100,9 +104,7 @@ def _consensus(services: Services, session: Session, project: Project, cursor: s
     more, found = len(found) > limit, found[:limit]
     keys = _keys(services, session, [(verdict.pool_id, verdict.row) for verdict in found])
     items = [
-        ConsensusOut(
-            pool_id=v.pool_id, row=v.row, key=key, status=v.status, value=v.value, n_annotators=v.n_annotators
-        )
+        ConsensusOut(pool_id=v.pool_id, row=v.row, key=key, status=v.status, value=v.value, n_annotators=v.n_annotators)
         for v, key in zip(found, keys, strict=True)
     ]
     return Page(items=items, next_cursor=encode_cursor(items[-1].pool_id, items[-1].row) if more else None)

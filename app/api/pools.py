@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.api.common import Cursor, Limit, page_by_id, problems
+from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.db import consensus, pools
 from app.db.tables import Pool, Project
 from app.deps import Context, EdgeRoute, on
@@ -23,30 +23,28 @@ from app.usecases.receive_file import queue_ingest, receive_file, refuse_second_
 from app.views import job_view, pool_view
 
 router = APIRouter(prefix="/v1", tags=["pools"], route_class=EdgeRoute)
-_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PoolIn"}}}}}
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
-_FILE = {
+_BODY = {
     "requestBody": {
         "required": True,
-        "content": {
-            kind: _BINARY
-            for kind in (
-                "application/x-npy",
-                "application/vnd.apache.parquet",
-                "application/vnd.apache.arrow.file",
-                "application/vnd.apache.arrow.stream",
-                "text/csv",
-                "application/x-ndjson",
-            )
-        },
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PoolIn"}}},
     }
 }
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_KINDS = (
+    "application/x-npy",
+    "application/vnd.apache.parquet",
+    "application/vnd.apache.arrow.file",
+    "application/vnd.apache.arrow.stream",
+    "text/csv",
+    "application/x-ndjson",
+)
+_FILE = {"requestBody": {"required": True, "content": dict.fromkeys(_KINDS, _BINARY)}}
 
 
 @router.post(
     "/projects/{project_id}/pools",
     status_code=201,
-    responses=problems(404, 413),
+    responses=problems_of_change(404),
     openapi_extra=_BODY,
     summary="Create a pool",
 )
@@ -89,7 +87,7 @@ Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
 @router.put(
     "/pools/{pool_id}/data",
     status_code=202,
-    responses=problems(404, 409, 413, 415),
+    responses=problems_of_change(404),
     openapi_extra=_FILE,
     summary="Send a pool's rows as a file",
 )
@@ -114,7 +112,6 @@ async def put_data(
         context.resource,
         request.stream(),
         content_type=request.headers.get("content-type"),
-        content_encoding=request.headers.get("content-encoding"),
         columns=Columns(key=key, label=label, payload=payload),
     )
     answer = await run_in_threadpool(_queue, context, upload)
@@ -129,9 +126,7 @@ def _project_for_file(context: Context[Pool]) -> Project:
 
 
 def _queue(context: Context[Pool], upload: Any) -> IngestOut:
-    job = queue_ingest(
-        context.services, context.session, context.resource, upload, annotator=context.caller.name
-    )
+    job = queue_ingest(context.services, context.session, context.resource, upload, annotator=context.caller.name)
     pool = context.session.get_one(Pool, context.resource.id)
     return IngestOut(job=job_view(job), pool=pool_view(context.session, pool))
 
@@ -181,4 +176,6 @@ def _items(context: Context[Pool], session: Session, start: int, limit: int, fea
                 x=vector,
             )
         )
-    return Page(items=items, next_cursor=encode_cursor(rows.stop - 1) if len(rows) and rows.stop < data.n_rows else None)
+    return Page(
+        items=items, next_cursor=encode_cursor(rows.stop - 1) if len(rows) and rows.stop < data.n_rows else None
+    )

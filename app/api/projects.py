@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 from sqlalchemy import select
 
-from app.api.common import Cursor, Limit, page_by_id, problems
+from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.db import projects
 from app.db.tables import Ensemble, EnsembleResult, Project
 from app.deps import Context, EdgeRoute, anyone, on
@@ -21,7 +21,7 @@ from app.views import project_view
 router = APIRouter(prefix="/v1/projects", tags=["projects"], route_class=EdgeRoute)
 
 
-@router.post("", status_code=201, responses=problems(), summary="Create a project")
+@router.post("", status_code=201, responses=problems_of_change(), summary="Create a project")
 def post_project(
     context: Annotated[Context[None], anyone("write")], wanted: ProjectIn, response: Response
 ) -> ProjectOut:
@@ -41,9 +41,7 @@ def list_projects(
     query = select(Project)
     if context.caller.project_ids is not None:
         query = query.where(Project.id.in_(context.caller.project_ids))
-    return page_by_id(
-        context.session, query, Project.id, cursor, limit, lambda row: project_view(context.session, row)
-    )
+    return page_by_id(context.session, query, Project.id, cursor, limit, lambda row: project_view(context.session, row))
 
 
 @router.get("/{project_id}", responses=problems(404), summary="Get a project")
@@ -61,7 +59,7 @@ def remove_project(
     delete_project(context.session, context.resource)
 
 
-@router.post("/{project_id}/current", responses=problems(404, 409), summary="Pin or unpin the current ensemble")
+@router.post("/{project_id}/current", responses=problems_of_change(404), summary="Pin or unpin the current ensemble")
 def post_current(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],

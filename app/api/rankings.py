@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Response
 from sqlalchemy import select
 
-from app.api.common import Cursor, Limit, page_by_id, problems
+from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.api.labels import _cell
 from app.db.tables import Pool, Project, Ranking
 from app.deps import Context, EdgeRoute, on
@@ -22,17 +22,16 @@ from app.views import job_view, ranking_view
 router = APIRouter(prefix="/v1", tags=["rankings"], route_class=EdgeRoute)
 
 
-@router.post("/pools/{pool_id}/rankings", status_code=202, responses=problems(404, 409), summary="Rank a pool")
+@router.post("/pools/{pool_id}/rankings", status_code=202, responses=problems_of_change(404), summary="Rank a pool")
 def post_ranking(
     pool_id: str,
-    context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")],
+    context: Annotated[Context[Pool], on(Pool, "label", parameter="pool_id")],
     wanted: RankingIn,
     response: Response,
 ) -> RankingJobOut:
     """Which k rows to label next. `acquisition` scores every row that is neither labelled nor skipped, `selection`
     takes k of them. The same pool, ensemble, labels, options and seed give the same order. Before there is an
     ensemble, `{"acquisition": {"name": "random"}}` works."""
-    context.caller.demand("label")
     with context.services.database.read() as session:
         project = session.get_one(Project, context.resource.project_id)
     request = request_ranking(
@@ -74,7 +73,10 @@ def list_rankings(
     "/rankings/{ranking_id}",
     responses={
         **problems(404, 409),
-        200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "The ranking, or its items as CSV."},
+        200: {
+            "content": {"text/csv": {"schema": {"type": "string"}}},
+            "description": "The ranking, or its items as CSV.",
+        },
     },
     response_model=RankingOut,
     summary="Get a ranking",

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 from sqlalchemy import select
 
-from app.api.common import Cursor, Limit, page_by_id, problems
+from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.db.tables import PoolData, Project, Round
 from app.deps import Context, EdgeRoute, on
 from app.schemas.common import Page
@@ -22,7 +22,9 @@ from app.views import job_view, payloads_of, round_view
 router = APIRouter(prefix="/v1", tags=["rounds"], route_class=EdgeRoute)
 
 
-@router.post("/projects/{project_id}/rounds", status_code=202, responses=problems(404, 409), summary="Open a round")
+@router.post(
+    "/projects/{project_id}/rounds", status_code=202, responses=problems_of_change(404), summary="Open a round"
+)
 def post_round(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
@@ -52,7 +54,7 @@ def get_round(round_id: str, context: Annotated[Context[Round], on(Round, "read"
     return round_view(context.session, context.resource)
 
 
-@router.post("/rounds/{round_id}/next", responses=problems(404, 409), summary="Take the next items to label")
+@router.post("/rounds/{round_id}/next", responses=problems_of_change(404), summary="Take the next items to label")
 def post_next(
     round_id: str, context: Annotated[Context[Round], on(Round, "label", parameter="round_id")], wanted: NextIn
 ) -> NextOut:
@@ -77,7 +79,7 @@ def post_next(
 
 
 @router.post(
-    "/rounds/{round_id}/labels", status_code=201, responses=problems(404, 409, 413), summary="Label items of a round"
+    "/rounds/{round_id}/labels", status_code=201, responses=problems_of_change(404), summary="Label items of a round"
 )
 def post_round_labels(
     round_id: str, context: Annotated[Context[Round], on(Round, "label", parameter="round_id")], wanted: RoundLabelsIn
@@ -96,9 +98,7 @@ def post_round_labels(
     return LabelsOut(accepted=len(recorded.labels), labels=recorded.labels, triggered=recorded.triggered)
 
 
-@router.post("/rounds/{round_id}/close", responses=problems(404, 409), summary="Close a round early")
-def post_close(
-    round_id: str, context: Annotated[Context[Round], on(Round, "write", parameter="round_id")]
-) -> RoundOut:
+@router.post("/rounds/{round_id}/close", responses=problems_of_change(404), summary="Close a round early")
+def post_close(round_id: str, context: Annotated[Context[Round], on(Round, "write", parameter="round_id")]) -> RoundOut:
     """What was labelled stays labelled; no training is set off."""
     return round_view(context.session, close_round(context.session, context.resource))

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 from sqlalchemy import select
 
-from app.api.common import Cursor, Limit, page_by_id, problems
+from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.db.tables import Project, Schedule
 from app.deps import Context, EdgeRoute, on
 from app.schemas.common import Page
@@ -16,7 +16,9 @@ from app.usecases.create_project import check_size
 router = APIRouter(prefix="/v1", tags=["schedules"], route_class=EdgeRoute)
 
 
-@router.post("/projects/{project_id}/schedules", status_code=201, responses=problems(404, 409), summary="Train by itself")
+@router.post(
+    "/projects/{project_id}/schedules", status_code=201, responses=problems_of_change(404), summary="Train by itself"
+)
 def post_schedule(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
@@ -50,7 +52,7 @@ def get_schedule(
     return ScheduleOut.model_validate(context.resource)
 
 
-@router.patch("/schedules/{schedule_id}", responses=problems(404), summary="Pause or resume a schedule")
+@router.patch("/schedules/{schedule_id}", responses=problems_of_change(404), summary="Pause or resume a schedule")
 def patch_schedule(
     schedule_id: str,
     context: Annotated[Context[Schedule], on(Schedule, "write", parameter="schedule_id")],

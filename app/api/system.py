@@ -6,23 +6,17 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from app.api.common import problems
+from app.api.common import only_problems, problems
 from app.db.migrate import is_current
 from app.deps import Context, EdgeRoute, anyone
-from app.errors import Problem, problem_response
+from app.errors import NotReady, problem_response
 from app.jobs import queue
 from app.monitoring import JOBS
-from app.schemas.common import ProblemOut
 from app.schemas.methods import method_schemas
 from app.services import Services
 
 router = APIRouter(prefix="/v1", tags=["methods"], route_class=EdgeRoute)
 plain = APIRouter(tags=["health"])
-
-
-class NotReady(Problem):
-    status = 503
-    title = "Not ready"
 
 
 @router.get("/methods", responses=problems(), summary="List models, posteriors, acquisitions and selections")
@@ -44,7 +38,7 @@ def get_health() -> dict[str, str]:
 @plain.get(
     "/readyz",
     summary="Can it serve?",
-    responses={503: {"description": "Not yet, and why.", "model": ProblemOut}},
+    responses=only_problems(503),
 )
 def get_ready(request: Request) -> Any:
     """200 when the database is migrated and reachable and the storage answers."""

@@ -27,9 +27,7 @@ class Verdict:
 
 
 def _latest(*where: ColumnElement[bool]) -> Subquery:
-    newest = func.row_number().over(
-        partition_by=(Label.pool_id, Label.row, Label.annotator), order_by=Label.seq.desc()
-    )
+    newest = func.row_number().over(partition_by=(Label.pool_id, Label.row, Label.annotator), order_by=Label.seq.desc())
     events = select(Label.pool_id, Label.row, Label.annotator, Label.action, Label.value, newest.label("newest"))
     inner = events.where(*where).subquery()
     return select(inner).where(inner.c.newest == 1, inner.c.action != "retract").subquery()
@@ -82,7 +80,9 @@ def labelled_rows(
     return np.array(rows, dtype=np.int64), [np.mean(np.asarray(several, dtype=float), axis=0) for several in values]
 
 
-def skipped_rows(session: Session, pool_id: str, *, watermark: int | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
+def skipped_rows(
+    session: Session, pool_id: str, *, watermark: int | None = None
+) -> np.ndarray[Any, np.dtype[np.int64]]:
     latest = _latest(*_scope(pool_id, watermark))
     rows = session.execute(_skipped(latest).order_by(latest.c.row)).scalars().all()
     return np.array(rows, dtype=np.int64)

@@ -48,7 +48,9 @@ class Database:
 def _sqlite(url: str) -> Engine:
     path = make_url(url).database
     if not path or path == ":memory:":
-        raise ValueError("the service needs a database file that several processes share, e.g. sqlite:////data/bensemble.db")
+        raise ValueError(
+            "the service needs a database file that several processes share, e.g. sqlite:////data/bensemble.db"
+        )
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(
         url, connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000}, pool_size=10, max_overflow=40

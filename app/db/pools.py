@@ -17,7 +17,9 @@ def pool_of(session: Session, project_id: str, pool_id: str) -> Pool:
 def data_of(session: Session, pool: Pool) -> PoolData:
     data = session.get(PoolData, pool.id)
     if data is None:
-        raise Conflict(f"pool {pool.name!r} has no rows yet; send them with PUT /v1/pools/{pool.id}/data and wait for its job")
+        raise Conflict(
+            f"pool {pool.name!r} has no rows yet; send them with PUT /v1/pools/{pool.id}/data and wait for its job"
+        )
     return data
 
 

@@ -63,6 +63,12 @@ def new_id() -> str:
     """A UUID of version 7: sorts by time of making, so an index grows at its end and a cursor can page by id."""
     milliseconds = time.time_ns() // 1_000_000
     random = int.from_bytes(os.urandom(10), "big")
-    value = (milliseconds & (1 << 48) - 1) << 80 | 0x7 << 76 | (random >> 68 & 0xFFF) << 64 | 0b10 << 62 | random & (1 << 62) - 1
+    value = (
+        (milliseconds & (1 << 48) - 1) << 80
+        | 0x7 << 76
+        | (random >> 68 & 0xFFF) << 64
+        | 0b10 << 62
+        | random & (1 << 62) - 1
+    )
     text = f"{value:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

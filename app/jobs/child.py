@@ -36,10 +36,12 @@ class Child:
         self._inbox: queue.SimpleQueue[JobContext] = queue.SimpleQueue()
         self._current: JobContext | None = None
 
-    def serve(self, first_messages: list[Message]) -> None:
+    def listen(self, first_messages: list[Message]) -> None:
         for message in first_messages:
             self._take(message)
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
+
+    def serve(self) -> None:
         while True:
             context = self._inbox.get()
             outcome = perform(self._handle, context)
@@ -121,9 +123,10 @@ def main(arguments: list[str]) -> None:
     settings = Settings.model_validate(start["settings"])
     logging.basicConfig(level=settings.log_level.upper(), handlers=[ChannelHandler(channel)], force=True)
     child = Child(channel, settings, start["handlers"])
+    child.listen(rest)
     channel.send({"say": "ready"})
     warm_up(settings, start["preload"])
-    child.serve(rest)
+    child.serve()
 
 
 if __name__ == "__main__":

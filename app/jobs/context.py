@@ -1,6 +1,7 @@
 """What a handler sees of its job, in the child process that runs it."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -72,7 +73,7 @@ class JobContext:
         now = time.monotonic()
         if now >= self._next_send:
             self._next_send = now + PROGRESS_SECONDS
-            self.send({"say": "progress", "progress": self._progress})
+            self.send({"say": "progress", "progress": storable(self._progress)})
 
     def save_checkpoint(self, data: dict[str, Any]) -> None:
         with self._fenced(), self.database.write() as session:
@@ -90,7 +91,7 @@ class JobContext:
                 session, self.job_id, self.token
             )  # refuse a late worker before its rows collide with the newer ones
             yield session
-            queue.finish(session, self.job_id, self.token, result, progress=self._progress)
+            queue.finish(session, self.job_id, self.token, result, progress=storable(self._progress))
         self.is_finished = True
 
     @contextmanager
@@ -114,7 +115,7 @@ def perform(handler: Handler, context: JobContext) -> dict[str, Any]:
     except LeaseLost:
         return {"say": "lost"}
     except JobFailed as failure:
-        return {"say": "failed", "error": failure.problem, "is_final": True}
+        return {"say": "failed", "error": storable(failure.problem), "is_final": True}
     except (Exception, SystemExit) as failure:
         logger.exception("handler of %s failed", context.kind, extra={"job_id": context.job_id, "kind": context.kind})
         if not context.is_finished:  # once committed, the job has succeeded whatever came after
@@ -124,4 +125,17 @@ def perform(handler: Handler, context: JobContext) -> dict[str, Any]:
 
 def problem_of(failure: BaseException) -> dict[str, Any]:
     detail = str(failure)[:MAX_DETAIL] or "The error carries no message."
-    return {"type": type(failure).__name__, "title": "Unforeseen error", "detail": detail}
+    return {"type": type(failure).__name__, "title": "Unforeseen error", "detail": storable(detail)}
+
+
+def storable(value: Any) -> Any:
+    """The same without what PostgreSQL's JSON refuses: a report that cannot be stored would cost the job its lease."""
+    if isinstance(value, dict):
+        return {storable(str(name)): storable(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(inner) for inner in value]
+    if isinstance(value, str):
+        return value.replace("\x00", "").encode(errors="replace").decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

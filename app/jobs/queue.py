@@ -14,7 +14,7 @@ either finishes or is cancelled: it is never queued again and never failed. `can
 running. `dedup_key` is kept only until a job first leaves `queued`, so a job that is queued again never collides with
 a newer one of the same key."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -270,7 +270,7 @@ def _is_due(status: str) -> ColumnElement[bool]:
 
 
 @lru_cache  # building a statement costs more than running it
-def _heads(queues: tuple[str, ...]) -> CompoundSelect[tuple[str, str, datetime | None]]:
+def _heads(queues: tuple[str, ...]) -> CompoundSelect[Any]:
     """The oldest due job of each queue and status; `min` of one index range, so history costs nothing."""
     return union_all(
         *(
@@ -284,7 +284,7 @@ def _heads(queues: tuple[str, ...]) -> CompoundSelect[tuple[str, str, datetime |
 
 
 @lru_cache
-def _head(queue: str, status: str) -> Select[tuple[Job]]:
+def _head(queue: str, status: str) -> Select[Any]:
     """That job itself; on PostgreSQL one that another worker is about to take is passed over."""
     return (
         select(Job)
@@ -296,14 +296,15 @@ def _head(queue: str, status: str) -> Select[tuple[Job]]:
 
 
 def _due_at(session: Session, queues: Sequence[str], now: datetime) -> list[tuple[str, str]]:
-    heads = session.execute(_heads(tuple(queues)), {"now": now})
+    heads: Iterable[Any] = session.execute(_heads(tuple(queues)), {"now": now})
     return [(queue, status) for _, queue, status in sorted((at, queue, status) for queue, status, at in heads if at)]
 
 
 def _oldest_due(session: Session, queues: Sequence[str], now: datetime) -> Job | None:
     for queue, status in _due_at(session, queues, now):
         found = session.scalars(_head(queue, status), {"now": now}, execution_options={"populate_existing": True})
-        if (job := found.one_or_none()) is not None:
+        job: Job | None = found.one_or_none()
+        if job is not None:
             return job
     return None
 

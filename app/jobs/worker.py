@@ -5,15 +5,13 @@ the child is doing."""
 
 import logging
 import os
-import random
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
+from sqlalchemy.exc import DataError, SQLAlchemyError
 
 from app.db.engine import Database
 from app.db.tables import Job
@@ -21,6 +19,7 @@ from app.db.types import new_id
 from app.jobs import queue
 from app.jobs.channel import Message
 from app.jobs.heart import Heart
+from app.jobs.outcome import write_end
 from app.jobs.process import ChildProcess
 from app.settings import Settings
 
@@ -28,7 +27,6 @@ WATCH_SECONDS = 0.1
 READY_SECONDS = 60.0
 FAREWELL_SECONDS = 2.0
 MAX_OUTAGE_PAUSE = 5.0
-MAX_BACKOFF_SECONDS = 3600.0
 
 logger = logging.getLogger(__name__)
 
@@ -177,10 +175,13 @@ class Worker:
         while time.monotonic() < give_up_at:
             try:
                 with database.write() as session:
-                    self._write_end(session, job, outcome)
+                    write_end(session, self._settings, job, outcome)
                 return
             except queue.LeaseLost as reason:
                 logger.warning("too late: %s", reason, extra={"job_id": job.id, "outcome": outcome["say"]})
+                return
+            except DataError:
+                logger.exception("the end of a job cannot be stored; its lease will lapse", extra={"job_id": job.id})
                 return
             except SQLAlchemyError as reason:
                 logger.warning("the end of a job could not be written: %s", reason, extra={"job_id": job.id})
@@ -190,27 +191,6 @@ class Worker:
             else:
                 stop.wait(pause)
             pause = min(2 * pause, MAX_OUTAGE_PAUSE)
-
-    def _write_end(self, session: Session, job: Job, outcome: Message) -> None:
-        settings = self._settings
-        match outcome["say"]:
-            case "failed":
-                is_final = outcome["is_final"] or job.attempts >= settings.max_attempts
-                retry_in = None if is_final else self._backoff(job)
-                queue.fail(session, job.id, job.token, outcome["error"], retry_in=retry_in)
-            case "crashed":
-                error = {"type": "child-died", "title": "Worker process died", "detail": outcome["detail"]}
-                crashes, pause = settings.max_crashes, self._backoff(job)
-                queue.crashed(session, job.id, job.token, max_crashes=crashes, retry_in=pause, error=error)
-            case "cancelled":
-                queue.cancelled(session, job.id, job.token)
-            case "released":
-                queue.release(session, job.id, job.token)
-
-    def _backoff(self, job: Job) -> float:
-        """Doubles with every attempt; jitter keeps jobs that failed together from coming back together."""
-        pause = self._settings.backoff_seconds * 2.0 ** min(job.attempts - 1, 30)
-        return min(pause, MAX_BACKOFF_SECONDS) * random.uniform(0.75, 1.25)
 
     def _keep_ticking(self, database: Database, stop: threading.Event) -> None:
         while self._tick is not None and not stop.wait(self._tick_seconds):

@@ -2,19 +2,26 @@
 
 import base64
 import json
+import re
 from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
 
 from app.errors import Malformed
 
 T = TypeVar("T")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def is_storable(text: str) -> bool:
+    """PostgreSQL keeps no NUL, and half of a surrogate pair (which JSON can spell) has no UTF-8."""
+    return _UNSTORABLE.search(text) is None
 
 
 def _storable(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("must not contain a NUL character")
+    if not is_storable(text):
+        raise ValueError("must not contain a NUL character or half of a surrogate pair")
     return text
 
 
@@ -22,6 +29,8 @@ Storable = Annotated[str, AfterValidator(_storable)]
 Name = Annotated[Storable, Field(min_length=1, max_length=200)]
 Seed = Annotated[int, Field(ge=0, lt=2**63, description="Same seed, same answer.")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Many = Annotated[list[T], FailFast()]
+"""A list that may be long: its first mistake is told, for a list of all could be far larger than the body."""
 
 
 class In(BaseModel):
@@ -84,16 +93,18 @@ def encode_cursor(*values: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
 
 
+def _is_plain(value: Any, kind: type) -> bool:
+    """Of the right type, and something that every database can compare with."""
+    return type(value) is kind and (is_storable(value) if kind is str else abs(value) < 2**63)
+
+
 def decode_cursor(cursor: str | None, *types: type) -> tuple[Any, ...] | None:
     if cursor is None:
         return None
     try:
         values = json.loads(base64.urlsafe_b64decode(cursor.encode() + b"=="))
-        if len(values) == len(types) and all(type(v) is t for v, t in zip(values, types, strict=True)):
-            if all("\0" not in v for v in values if isinstance(v, str)) and all(
-                abs(v) < 2**63 for v in values if isinstance(v, int)
-            ):
-                return tuple(values)
+        if len(values) == len(types) and all(map(_is_plain, values, types)):
+            return tuple(values)
     except (ValueError, TypeError):
         pass
     raise Malformed("this cursor is not one of ours; pass `next_cursor` of the page before, unchanged")

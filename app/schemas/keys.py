@@ -1,12 +1,19 @@
 """API keys as seen from outside: everything but the secret, which is shown once."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from app.auth import Scope
 from app.schemas.common import In, Name, Out, Storable
+
+
+def _in_utc(time: datetime) -> datetime:
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is past the end of the calendar; leave it out for a key without an end") from None
 
 
 class KeyIn(In):
@@ -15,7 +22,7 @@ class KeyIn(In):
     project_ids: list[Annotated[Storable, Field(max_length=36)]] | None = Field(
         None, max_length=1000, description="What the key can see; null for everything."
     )
-    expires_at: AwareDatetime | None = None
+    expires_at: Annotated[AwareDatetime, AfterValidator(_in_utc)] | None = None
 
 
 class KeyOut(Out):

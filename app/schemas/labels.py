@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from app.schemas.common import In, Number, Out, Storable
+from app.schemas.common import In, Many, Number, Out, Storable
 from app.schemas.pools import Key, LabelValue
 
 Row = Annotated[int, Field(ge=0, lt=2**62)]
@@ -41,11 +41,11 @@ class LabelIn(RoundLabelIn):
 
 
 class LabelsIn(In):
-    labels: list[LabelIn] = Field(min_length=1)
+    labels: Many[LabelIn] = Field(min_length=1)
 
 
 class RoundLabelsIn(In):
-    labels: list[RoundLabelIn] = Field(min_length=1)
+    labels: Many[RoundLabelIn] = Field(min_length=1)
 
 
 class LabelOut(Out):

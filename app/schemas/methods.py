@@ -5,8 +5,9 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any
 
-import bensemble_core as bc
 from pydantic import Field, TypeAdapter
+
+import bensemble_core as bc
 
 if TYPE_CHECKING:
     PosteriorSpec = Any

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
-from app.schemas.common import In, JobOut, Name, Number, Out, Storable
+from app.schemas.common import In, JobOut, Many, Name, Number, Out, Storable
 
 Purpose = Literal["candidates", "evaluation"]
-LabelValue = bool | int | Number | Storable | list[Number]
+LabelValue = bool | int | Number | Storable | Many[Number]
 Key = Annotated[Storable, Field(min_length=1, max_length=500)]
 
 
@@ -18,12 +18,12 @@ class PoolIn(In):
         "candidates",
         description="`candidates` are ranked and labelled; `evaluation` comes with labels and is only measured on.",
     )
-    rows: list[list[Number]] | None = Field(
+    rows: Many[Many[Number]] | None = Field(
         None, description="Features, one list a row. Leave out to send a file with PUT /v1/pools/{id}/data."
     )
-    keys: list[Key] | None = Field(None, description="Your own name for each row; distinct. Default: the row number.")
-    payloads: list[JsonValue] | None = Field(None, description="Anything to show an annotator: a text, a URL, …")
-    labels: list[LabelValue | None] | None = Field(None, description="Labels you already have; null where unknown.")
+    keys: Many[Key] | None = Field(None, description="Your own name for each row; distinct. Default: the row number.")
+    payloads: Many[JsonValue] | None = Field(None, description="Anything to show an annotator: a text, a URL, …")
+    labels: Many[LabelValue | None] | None = Field(None, description="Labels you already have; null where unknown.")
 
 
 class PoolOut(Out):

@@ -72,4 +72,6 @@ class ProjectOut(Out):
 
 
 class CurrentIn(In):
-    ensemble_id: str | None = Field(description="The ensemble to use from now on; null goes back to the newest.")
+    ensemble_id: Annotated[Storable, Field(max_length=36)] | None = Field(
+        description="The ensemble to use from now on; null goes back to the newest."
+    )

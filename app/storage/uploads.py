@@ -15,7 +15,7 @@ from app.storage import local
 from app.storage.errors import AlreadyStored, MissingObject, translated
 
 PART_BYTES = 8 * 2**20  # 10,000 parts at most: 80 GB
-PARTS_IN_FLIGHT = 4
+PARTS_IN_FLIGHT = 2
 WRITE_BYTES = 2**20
 
 

@@ -38,9 +38,7 @@ def _count(session: Session, round_: Round, events: list[tuple[int, dict[str, An
     rows = {event["row"] for _, event in events}
     items = {
         item.row: item
-        for item in session.scalars(
-            select(RoundItem).where(RoundItem.round_id == round_.id, RoundItem.row.in_(rows))
-        )
+        for item in session.scalars(select(RoundItem).where(RoundItem.round_id == round_.id, RoundItem.row.in_(rows)))
     }
     now = database_time(session)
     for i, event in events:
@@ -75,9 +73,7 @@ def complete(services: Services, session: Session, project: Project, round_: Rou
         return []  # every item was skipped, and nothing was labelled before
     triggered = fire_on_round(services, session, project)
     if round_.retrain:
-        training = request_training(
-            session, project, services.settings, origin=f"round:{round_.id}", shared=True
-        )
+        training = request_training(session, project, services.settings, origin=f"round:{round_.id}", shared=True)
         round_.ensemble_id = training.ensemble.id
         if training.created:
             triggered.append(training.job.id)

@@ -60,7 +60,8 @@ def collect_labels(session: Session, project: Project, watermark: int) -> Snapsh
         rows, values = consensus.labelled_rows(session, pool.id, kind=kind, watermark=watermark)
         evaluation.append(Part(data=data, rows=rows, values=values))
     has_evaluation = any(len(part.rows) for part in evaluation)
-    train, held_out = [], []
+    train: list[Part] = []
+    held_out: list[Part] = []
     for pool, data in pools.pools_with_data(session, project.id, "candidates"):
         rows, values = consensus.labelled_rows(session, pool.id, kind=kind, watermark=watermark)
         apart = np.zeros(len(rows), dtype=bool)
@@ -85,7 +86,9 @@ def _digest(project: Project, parts: list[Part]) -> str:
     return sha.hexdigest()
 
 
-def gather(services: Services, project: Project, parts: list[Part]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def gather(
+    services: Services, project: Project, parts: list[Part]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Features [N, *shape] and targets of some parts."""
     filled = [part for part in parts if len(part.rows)]
     x = np.concatenate([services.pool(part.data).rows(part.rows) for part in filled])

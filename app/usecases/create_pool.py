@@ -46,9 +46,11 @@ def create_pool(services: Services, session: Session, project: Project, wanted: 
 
 
 def _labels(project: Project, wanted: PoolIn) -> list[tuple[int, Any]]:
-    labels = wanted.labels or []
-    if labels and len(labels) != len(wanted.rows or ()):
-        raise Malformed(f"there are {len(wanted.rows or ())} rows but {len(labels)} labels; use null for unknown", pointer="/labels")
+    labels = wanted.labels if wanted.labels is not None else [None] * len(wanted.rows or ())
+    if len(labels) != len(wanted.rows or ()):
+        raise Malformed(
+            f"there are {len(wanted.rows or ())} rows but {len(labels)} labels; use null for unknown", pointer="/labels"
+        )
     return [
         (row, parse_label(project.task, value, pointer=f"/labels/{row}"))
         for row, value in enumerate(labels)

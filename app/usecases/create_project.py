@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-import bensemble_core as bc
 from sqlalchemy.orm import Session
 
+import bensemble_core as bc
 from app.db.tables import Project
 from app.db.types import new_id
 from app.errors import Malformed
@@ -41,7 +41,9 @@ def check_size(project: Project, posterior: Any, settings: Settings) -> None:
     """Everything that decides how long a training takes, checked before anything is stored."""
     shape = project.input["shape"]
     if math.prod(shape) > settings.max_width:
-        raise Malformed(f"a row has {math.prod(shape):,} numbers; the cap is {settings.max_width:,}", pointer="/input/shape")
+        raise Malformed(
+            f"a row has {math.prod(shape):,} numbers; the cap is {settings.max_width:,}", pointer="/input/shape"
+        )
     try:
         n_parameters = bc.count_parameters(project.model, shape, n_outputs(project.task))
     except bc.BensembleError as error:

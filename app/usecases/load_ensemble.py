@@ -3,7 +3,6 @@
 from collections import OrderedDict
 
 import bensemble_core as bc
-
 from app.db.tables import EnsembleResult
 from app.services import Services
 

@@ -34,14 +34,16 @@ class PredictionRequest:
 def request_prediction(
     services: Services, session: Session, project: Project, ensemble: Ensemble, wanted: PredictionIn
 ) -> PredictionRequest:
+    """Rows go to storage before the transaction begins, so that writing them holds no lock."""
     prediction_id = new_id()
     rows_key = None
+    with services.database.read() as before:
+        finished_ensemble(before, project.id, ensemble.id)
+        if wanted.pool_id is not None:
+            pools.data_of(before, pools.pool_of(before, project.id, wanted.pool_id))
     if wanted.rows is not None:
         rows_key = f"predictions/{prediction_id}/rows.npy"
         services.objects.put(rows_key, _as_npy(_checked_rows(services, project, wanted.rows)))
-    finished_ensemble(session, project.id, ensemble.id)
-    if wanted.pool_id is not None:
-        pools.data_of(session, pools.pool_of(session, project.id, wanted.pool_id))
     job = queue.enqueue(
         session, kind="predict", queue="score", payload={"prediction_id": prediction_id}, project_id=project.id
     ).job
@@ -138,4 +140,3 @@ def read_predictions(services: Services, result: PredictionResult, *, start: int
         first = number * ROWS_AT_ONCE
         items += [json.loads(line) for line in lines[max(0, start - first) : stop - first]]
     return items
-

@@ -4,11 +4,11 @@ import io
 import time
 from typing import Any
 
-import bensemble_core as bc
 import numpy as np
 import torch
 from sqlalchemy import insert
 
+import bensemble_core as bc
 from app.db import consensus
 from app.db.tables import EnsembleResult, Pool, PoolData, Project, Ranking, RankingItem, RankingResult
 from app.jobs.context import JobContext
@@ -50,9 +50,7 @@ def rank_pool(job: JobContext) -> None:
     seconds = time.monotonic() - started
     with job.finish({"ranking_id": ranking.id, "n_scored": chosen.n_scored}) as session:
         session.add(
-            RankingResult(
-                ranking_id=ranking.id, n_scored=chosen.n_scored, seconds=seconds, notes=list(chosen.notes)
-            )
+            RankingResult(ranking_id=ranking.id, n_scored=chosen.n_scored, seconds=seconds, notes=list(chosen.notes))
         )
         session.execute(
             insert(RankingItem),
@@ -71,16 +69,16 @@ def _scores(
     parts = []
     for number, (first_row, shard) in enumerate(files.shards()):
         if str(number) in done:
-            parts.append(torch.from_numpy(np.load(io.BytesIO(services.objects.get(done[str(number)])), allow_pickle=False)))
+            parts.append(
+                torch.from_numpy(np.load(io.BytesIO(services.objects.get(done[str(number)])), allow_pickle=False))
+            )
             continue
 
         def report(n_rows: int, _total: int, _message: str, first_row: int = first_row) -> None:
             job.progress(first_row + n_rows, files.n_rows, "scoring rows")
 
         x = shard.reshape(len(shard), *project.input["shape"])
-        part = bc.score(
-            ensemble, x, ranking.acquisition, seed=ranking.seed, first_row=first_row, report=report
-        )
+        part = bc.score(ensemble, x, ranking.acquisition, seed=ranking.seed, first_row=first_row, report=report)
         parts.append(part)
         if first_row + len(shard) < files.n_rows:
             key = f"rankings/{ranking.id}/{job.token}/{number}.npy"

@@ -33,12 +33,9 @@ async def receive_file(
     chunks: AsyncIterator[bytes],
     *,
     content_type: str | None,
-    content_encoding: str | None,
     columns: Columns,
 ) -> Upload:
     """No transaction is open while the body comes in; a cut connection leaves nothing behind."""
-    if content_encoding not in (None, "", "identity"):
-        raise Unsupported(f"Content-Encoding {content_encoding!r} is not taken; send the file as it is, or as Parquet")
     first = await anext(chunks, b"")
     while first == b"":  # an ASGI server may open with an empty message
         following = await anext(chunks, None)

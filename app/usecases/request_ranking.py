@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-import bensemble_core as bc
 from sqlalchemy.orm import Session
 
+import bensemble_core as bc
 from app.db import consensus, pools, projects
 from app.db.tables import Ensemble, EnsembleResult, Job, Pool, Project, Ranking
 from app.db.types import new_id

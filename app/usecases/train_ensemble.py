@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import bensemble_core as bc
 import torch
 
+import bensemble_core as bc
 from app.db.tables import Ensemble, EnsembleResult, Project, Schedule
 from app.db.types import new_id
 from app.errors import Problem

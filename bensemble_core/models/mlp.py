@@ -41,6 +41,6 @@ class MLP:
 
 def check_widths(model: str, option: str, widths: tuple[int, ...]) -> None:
     """Each width is a whole number from 1 to 65,536 (a bound that field metadata cannot say of a list's entries)."""
-    for width in widths:
+    for width in widths if isinstance(widths, (tuple, list)) else ():  # what is no list is refused by its type
         if not isinstance(width, int) or isinstance(width, bool) or not 1 <= width <= WIDEST:
             raise InvalidOption(f"{model}: each entry of {option} is a whole number from 1 to {WIDEST}, got {width!r}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from app.jobs import JobContext, JobFailed
+from app.jobs import JobContext, JobFailed, queue
 
 PATH = "tests.app.job_handlers"
 HANDLERS = {
@@ -29,6 +29,8 @@ HANDLERS = {
         "fall_after_finishing",
         "collide",
         "describe",
+        "speak_oddly",
+        "breed",
     )
 }
 
@@ -126,3 +128,16 @@ def describe(job: JobContext) -> None:
     is_loaded = job.payload["module"] in sys.modules
     with job.finish({"is_loaded": is_loaded, "threads": torch.get_num_threads(), "device": job.device}):
         pass
+
+
+def speak_oddly(job: JobContext) -> None:
+    job.progress(float("nan"), 1, "half a \ud800 pair")
+    time.sleep(1.0)  # the progress is written with a beat
+    raise JobFailed({"title": "Odd", "detail": "a nul:\x00.", "numbers": [1.5, float("inf")], "status": 500})
+
+
+def breed(job: JobContext) -> None:
+    with job.finish({"n": job.payload["n"]}) as session:
+        if job.payload["n"]:
+            payload = {"n": job.payload["n"] - 1}
+            queue.enqueue(session, kind="breed", queue="score", payload=payload, parent_id=job.job_id)

@@ -62,11 +62,7 @@ def test_a_loop_of_labelling_training_and_ranking(service: Service, digits: Any)
     y = digits[1]
     service.post(
         f"/projects/{project['id']}/labels",
-        {
-            "labels": [
-                {"pool_id": pool["id"], "key": item["key"], "value": y[item["row"]]} for item in ranking["items"]
-            ]
-        },
+        {"labels": [{"pool_id": pool["id"], "key": item["key"], "value": y[item["row"]]} for item in ranking["items"]]},
         201,
     )
     second = train(service, project)

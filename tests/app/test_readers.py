@@ -381,6 +381,28 @@ def test_a_list_bomb_is_refused_by_the_footer() -> None:
         open_reader("parquet", io.BytesIO(data), width=WIDTH)
 
 
+def test_a_broken_parquet_footer_does_not_end_the_process() -> None:
+    """pyarrow aborts when it is asked for a column's metadata and the level histogram has a wrong size."""
+    program = """
+import io, random, sys
+from app.storage.errors import BadData
+from app.storage.readers import open_reader
+whole = sys.stdin.buffer.read()
+for seed in range(300):
+    spoilt, rng = bytearray(whole), random.Random(seed)
+    for _ in range(rng.randint(1, 4)):
+        spoilt[-rng.randrange(1, 1500)] = rng.choice([0, 1, 127, 128, 255])
+    try:
+        list(open_reader("parquet", io.BytesIO(spoilt), width=4))
+    except BadData:
+        pass
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=CUT["parquet"][1], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()[-500:]
+
+
 def test_nested_fixed_and_extension_lists_are_flattened() -> None:
     x = np.arange(24, dtype=np.float64).reshape(6, 2, 2)
     nested = pa.array(x.tolist(), pa.list_(pa.list_(pa.int16())))

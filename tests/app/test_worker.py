@@ -12,8 +12,9 @@ from sqlalchemy import text
 from app.db.engine import Database
 from app.db.migrate import migrate
 from app.jobs import queue
+from app.jobs.inline import run_due
 from tests.app.job_handlers import HANDLERS
-from tests.app.working import ROOT, add, ended, is_gone, lines, quick_settings, row, wait_for, working
+from tests.app.working import ROOT, add, ended, is_gone, lines, on_sqlite, quick_settings, row, wait_for, working
 
 
 def cancel(database: Database, job_id: str) -> None:
@@ -57,10 +58,11 @@ def test_a_worker_runs_jobs_in_one_warm_child_and_says_how_they_ended(
         assert job.status == "failed"
         assert job.error is not None
         assert job.error["detail"].startswith(
-            "This worker has no handler for jobs of kind 'teleport'; it has: collide,"
+            "This worker has no handler for jobs of kind 'teleport'; it has: breed, collide,"
         )
 
 
+@on_sqlite
 def test_an_unforeseen_error_is_retried_later_and_later(database: Database, database_url: str, tmp_path: Path) -> None:
     note = tmp_path / "note"
     with working(quick_settings(database_url, tmp_path, backoff_seconds=0.4)):
@@ -79,6 +81,7 @@ def test_an_unforeseen_error_is_retried_later_and_later(database: Database, data
         assert shortest <= after - before < 0.4 * 2**attempt * 1.25 + 1.0
 
 
+@on_sqlite
 def test_a_handler_that_cannot_be_imported_is_an_unforeseen_error(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
@@ -99,6 +102,27 @@ def test_rows_of_a_failed_finish_are_rolled_back_with_it(database: Database, dat
     assert (job.status, job.result, job.error["type"]) == ("failed", None, "IntegrityError")
 
 
+def test_what_a_job_says_is_stored_even_where_the_database_would_refuse_it(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    with working(quick_settings(database_url, tmp_path)):
+        job = ended(database, add(database, "speak_oddly"))
+    assert (job.status, job.attempts, job.crashes) == ("failed", 1, 0)
+    assert job.progress == {"done": None, "total": 1, "message": "half a ? pair"}
+    assert job.error == {"title": "Odd", "detail": "a nul:.", "numbers": [1.5, None], "status": 500}
+
+
+def test_jobs_can_be_run_in_the_callers_own_process(database: Database, database_url: str, tmp_path: Path) -> None:
+    settings = quick_settings(database_url, tmp_path)
+    first, refused = add(database, "breed", n=3), add(database, "refuse")
+    assert run_due(database, settings, ["score"], HANDLERS) == 5
+    assert row(database, first).result == {"n": 3}
+    assert (row(database, refused).error or {})["title"] == "Too few labels"
+    with database.read() as session:
+        assert queue.depths(session) == {("score", "succeeded"): 4, ("score", "failed"): 1}
+    assert run_due(database, settings, ["score"], HANDLERS) == 0
+
+
 @pytest.mark.parametrize("kind", ["steps", "swallow_exceptions"])
 def test_a_cancel_reaches_a_job_that_reports_progress_and_the_child_lives_on(
     database: Database, database_url: str, tmp_path: Path, kind: str
@@ -116,6 +140,7 @@ def test_a_cancel_reaches_a_job_that_reports_progress_and_the_child_lives_on(
         assert ended(database, add(database, "note", path=str(note))).result == {"pid": pid}
 
 
+@on_sqlite
 def test_a_hung_job_is_killed_after_the_grace_and_the_next_one_gets_a_new_child(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
@@ -133,6 +158,7 @@ def test_a_hung_job_is_killed_after_the_grace_and_the_next_one_gets_a_new_child(
         assert result["pid"] != pid
 
 
+@on_sqlite
 def test_a_cancelled_job_can_be_retried_from_its_checkpoint(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
@@ -152,6 +178,7 @@ def test_a_cancelled_job_can_be_retried_from_its_checkpoint(
     assert job.result == {"first": second["first"], "n": 12}
 
 
+@on_sqlite
 def test_a_job_longer_than_its_lease_stays_with_its_worker_and_shows_progress(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
@@ -187,6 +214,7 @@ def test_an_outage_longer_than_the_lease_kills_the_child_and_costs_no_attempt(
     assert len(lines(note)) == 2
 
 
+@on_sqlite
 def test_a_tick_runs_beside_the_jobs_and_may_fail(database: Database, database_url: str, tmp_path: Path) -> None:
     note, ticks = tmp_path / "note", []
 
@@ -200,6 +228,23 @@ def test_a_tick_runs_beside_the_jobs_and_may_fail(database: Database, database_u
         wait_for(lambda: {("score", "running"): 1} in ticks)
         assert ended(database, job_id).status == "succeeded"
         wait_for(lambda: {("score", "succeeded"): 1} in ticks)
+
+
+@on_sqlite
+def test_the_log_tells_each_job_with_its_fields_and_the_childs_traceback(
+    database: Database, database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = quick_settings(database_url, tmp_path, max_attempts=1, log_level="info")
+    with caplog.at_level("INFO", logger="app.jobs"), working(settings):
+        job_id = add(database, "stumble", path=str(tmp_path / "note"), until=2)
+        ended(database, job_id)
+        wait_for(lambda: any(record.message == "job failed" for record in caplog.records))
+    told = {record.message: vars(record) for record in caplog.records if vars(record).get("job_id") == job_id}
+    assert list(told) == ["job started", "handler of stumble failed", "job failed"]
+    assert "ValueError: stumbled at attempt 1" in told["handler of stumble failed"]["exception"]
+    end = told["job failed"]
+    assert (end["kind"], end["queue"], end["attempt"], end["outcome"]) == ("stumble", "score", 1, "failed")
+    assert 0 < end["seconds"] < 5
 
 
 def test_the_worker_itself_never_imports_torch() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+import pytest
 from sqlalchemy import select
 
 from app.db.engine import Database
@@ -25,18 +26,21 @@ from tests.app.job_handlers import HANDLERS
 Answer = TypeVar("Answer")
 ROOT = Path(__file__).parents[2]
 
+on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+"""For what processes do to each other and the database has no part in."""
+
 
 def quick_settings(url: str, folder: Path, **changes: Any) -> Settings:
     hurried = {"lease_seconds": 2.0, "poll_seconds": 0.05, "cancel_grace_seconds": 0.5, "backoff_seconds": 0.05}
     return Settings(**{"data_dir": folder, "database_url": url, "log_level": "warning", **hurried, **changes})
 
 
-def wait_for(look: Callable[[], Answer], seconds: float = 10.0) -> Answer:
+def wait_for(look: Callable[[], Answer], seconds: float = 10.0, every: float = 0.02) -> Answer:
     """The first answer that is true."""
     give_up = time.monotonic() + seconds
     while not (answer := look()):
         assert time.monotonic() < give_up, f"still {answer!r} after {seconds} s"
-        time.sleep(0.02)
+        time.sleep(every)
     return answer
 
 

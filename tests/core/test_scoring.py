@@ -12,7 +12,7 @@ from torch import Tensor
 from bensemble_core.acquisition import SELECTIONS, Bald, Power, SelectionEntry, TopK
 from bensemble_core.errors import Cancelled, InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
-from bensemble_core.scoring import CHUNK_ROWS, choose, rank, score
+from bensemble_core.scoring import CHUNK_ROWS, choose, conclude, rank, score
 
 
 class LinearEnsemble:
@@ -223,6 +223,18 @@ def test_shards_rank_as_their_concatenation(acquisition: str, selection: str) ->
     many = rank(ensemble, shards, acquisition=acquisition, selection=selection, k=30, seed=8, exclude=[5, 2000])
     assert torch.equal(one.rows, many.rows)
     assert torch.equal(one.scores, many.scores)
+
+
+def test_scores_computed_shard_by_shard_conclude_in_the_same_ranking() -> None:
+    ensemble, x = LinearEnsemble(n_members=3), inputs(2 * CHUNK_ROWS) * 50
+    parts = [score(ensemble, x[start : start + CHUNK_ROWS], first_row=start) for start in (0, CHUNK_ROWS)]
+    stored = torch.cat(parts).numpy()
+    for selection in ("top_k", "power"):
+        ranking = rank(ensemble, x, selection=selection, k=20, seed=2, exclude=[3])
+        concluded = conclude(ensemble, stored, selection=selection, k=20, seed=2, exclude=[3])
+        assert torch.equal(concluded.rows, ranking.rows)
+        assert torch.equal(concluded.scores, ranking.scores)
+        assert (concluded.n_scored, concluded.notes) == (ranking.n_scored, ranking.notes)
 
 
 def test_shards_that_are_no_arrays_of_rows_are_refused() -> None:

@@ -34,7 +34,8 @@ def _open_parquet(request: Request) -> Reader:
     sizes = [max(0, meta.row_group(group).total_byte_size) for group in range(meta.num_row_groups)]
     if sum(sizes) > request.limits.max_bytes:
         raise BadData(
-            f"This Parquet file unpacks to {sum(sizes):,} bytes, at most {request.limits.max_bytes:,} are read; split it."
+            f"This Parquet file unpacks to {sum(sizes):,} bytes, at most {request.limits.max_bytes:,} are read; "
+            "split it."
         )
     large = bool(sizes) and sizes[0] > HEAD_BYTES
     return Reader(batches=_batches(file, plan, request), n_rows=meta.num_rows, decodes_at_once=large)
@@ -46,7 +47,8 @@ def _refuse_bombs(request: Request, meta: pq.FileMetaData) -> None:
         for path, n in values.items():
             if path.startswith("x.") and n > 2 * n_rows * request.width + SLACK_VALUES:  # fewer: the row will be named
                 raise BadData(
-                    f"Row group {group} has {n:,} numbers in 'x' for {n_rows:,} rows; expected {request.width} for each.",
+                    f"Row group {group} has {n:,} numbers in 'x' for {n_rows:,} rows; expected "
+                    f"{request.width} for each.",
                     column="x",
                 )
 

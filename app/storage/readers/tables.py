@@ -24,7 +24,7 @@ def readable(what: str) -> Iterator[None]:
         yield
     except BadData:
         raise
-    except (pa.ArrowException, OSError, ValueError, OverflowError, KeyError, StopIteration) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError, LookupError, StopIteration) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         reason = str(error).split("\n", 1)[0].rstrip(".")[:200]
@@ -89,11 +89,8 @@ def _features(part: pa.RecordBatch, plan: Plan, request: Request, row: int) -> F
                 f"Row {at}: expected {request.width} features, 'x' has {lengths[wrong[0]]}.", row=at, column="x"
             )
         return as_features(_numbers(values, row, ["x"], request.width).reshape(-1, request.width), row)
-    features = np.empty((part.num_rows, request.width), dtype=np.float32)
-    for index, name in enumerate(plan.features):
-        column = _numbers(_plain(part.column(name)), row, [name], 1)
-        features[:, index] = as_features(column[:, None], row, [name])[:, 0]
-    return features
+    columns = [_numbers(_plain(part.column(name)), row, [name], 1) for name in plan.features]
+    return as_features(np.stack(columns).T, row, plan.features)
 
 
 def _flattened(column: pa.Array, row: int) -> tuple[pa.Array, NDArray[np.int64]]:

@@ -1,0 +1,45 @@
+"""Jobs run in the caller's own process, one after another: for scripts, demonstrations and tests. No child, so a
+handler that hangs or crashes takes the caller with it, and a lease is not renewed."""
+
+from collections.abc import Mapping, Sequence
+
+from app.db.engine import Database
+from app.jobs import queue
+from app.jobs.child import load
+from app.jobs.context import JobContext, perform
+from app.jobs.outcome import write_end
+from app.settings import Settings
+
+INLINE_LEASE_SECONDS = 24 * 3600.0
+
+
+def run_due(database: Database, settings: Settings, queues: Sequence[str], handlers: Mapping[str, str]) -> int:
+    """Until nothing is due, also of what the jobs themselves enqueue; the number of jobs run."""
+    n_run = 0
+    while True:
+        with database.write() as session:
+            job = queue.claim(
+                session,
+                queues=queues,
+                worker="inline",
+                lease_seconds=INLINE_LEASE_SECONDS,
+                max_crashes=settings.max_crashes,
+            )
+        if job is None:
+            return n_run
+        context = JobContext(
+            job_id=job.id,
+            token=job.token,
+            kind=job.kind,
+            payload=job.payload,
+            project_id=job.project_id,
+            attempt=job.attempts,
+            checkpoint=job.checkpoint,
+            database=database,
+            settings=settings,
+            send=lambda _: None,
+        )
+        outcome = perform(load(handlers[job.kind]), context)
+        with database.write() as session:
+            write_end(session, settings, job, outcome)
+        n_run += 1

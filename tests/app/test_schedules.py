@@ -1,0 +1,157 @@
+"""Schedules train by the clock, by labels and by rounds, and may keep the loop going."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from app.db.tables import Job, Schedule
+from app.db.types import database_time
+from app.usecases.fire_schedules import next_time, tick
+from tests.app.conftest import Service
+
+
+@pytest.fixture
+def place(service: Service) -> tuple[str, str]:
+    project = service.project(task={"kind": "classification", "classes": ["a", "b"]}, input={"shape": [2]})
+    pool = service.post(
+        f"/projects/{project['id']}/pools", {"name": "pool", "rows": [[i, i % 3] for i in range(12)]}
+    )
+    return project["id"], pool["id"]
+
+
+def schedule(service: Service, place: tuple[str, str], **body: Any) -> str:
+    return str(service.post(f"/projects/{place[0]}/schedules", body, 201)["id"])
+
+
+def label(service: Service, place: tuple[str, str], *rows: int) -> list[str]:
+    body = {"labels": [{"pool_id": place[1], "row": row, "value": "ab"[row % 2]} for row in rows]}
+    return list(service.post(f"/projects/{place[0]}/labels", body, 201)["triggered"])
+
+
+def make_due(service: Service) -> None:
+    with service.services.database.write() as session:
+        session.execute(update(Schedule).values(next_fire_at=database_time(session) - timedelta(seconds=1)))
+
+
+def test_every_n_labels_trains_once_they_are_there(service: Service, place: tuple[str, str]) -> None:
+    schedule(service, place, every_labels=3)
+    assert label(service, place, 0, 1) == []
+    triggered = label(service, place, 2)
+    assert len(triggered) == 1
+    assert service.run_jobs() == triggered
+    assert label(service, place, 3, 4) == []
+    assert len(label(service, place, 5)) == 1
+
+
+def test_skips_do_not_count_as_labels(service: Service, place: tuple[str, str]) -> None:
+    schedule(service, place, every_labels=2)
+    label(service, place, 0)
+    body = {"labels": [{"pool_id": place[1], "row": row, "skip": True} for row in (1, 2)]}
+    assert service.post(f"/projects/{place[0]}/labels", body, 201)["triggered"] == []
+
+
+def test_a_debounce_delays_the_start_and_joins_what_follows(service: Service, place: tuple[str, str]) -> None:
+    schedule(service, place, every_labels=2, debounce_seconds=3600)
+    triggered = label(service, place, 0, 1)
+    assert len(triggered) == 1
+    assert label(service, place, 2, 3) == []  # the training that waits will see these too
+    job = service.get(f"/jobs/{triggered[0]}")
+    waits = datetime.fromisoformat(job["run_at"]) - datetime.fromisoformat(job["created_at"])
+    assert (job["status"], waits) == ("queued", timedelta(seconds=3600))
+    assert service.run_jobs() == []
+    with service.services.database.write() as session:
+        session.execute(update(Job).values(run_at=database_time(session)))
+    assert service.run_jobs() == triggered
+    assert service.get(f"/projects/{place[0]}/learning-curve")["points"][0]["n_labels"] == 4
+
+
+def test_a_cron_fires_once_when_due_and_then_waits_for_its_next_time(service: Service, place: tuple[str, str]) -> None:
+    schedule_id = schedule(service, place, cron="0 3 * * *", timezone="Europe/Berlin")
+    label(service, place, 0, 1)
+    settings, database = service.services.settings, service.services.database
+    tick(database, settings)
+    assert service.run_jobs() == []
+    make_due(service)
+    tick(database, settings)
+    tick(database, settings)
+    assert len(service.run_jobs()) == 1
+    told = service.get(f"/schedules/{schedule_id}")
+    assert told["n_fired"] == 1
+    following = datetime.fromisoformat(told["next_fire_at"])
+    assert datetime.now(UTC) < following <= datetime.now(UTC) + timedelta(days=1, hours=1)
+
+
+def test_a_cron_keeps_its_hour_over_the_change_of_clocks() -> None:
+    before = datetime(2026, 3, 28, 12, tzinfo=UTC)
+    assert next_time("0 9 * * *", "Europe/Berlin", before) == datetime(2026, 3, 29, 7, tzinfo=UTC)
+    assert next_time("0 9 * * *", "Europe/Berlin", before - timedelta(days=1)) == datetime(2026, 3, 28, 8, tzinfo=UTC)
+
+
+def test_a_cron_with_nothing_to_train_on_says_so(service: Service, place: tuple[str, str]) -> None:
+    schedule_id = schedule(service, place, cron="* * * * *")
+    make_due(service)
+    tick(service.services.database, service.services.settings)
+    assert "nothing to train on" in service.get(f"/schedules/{schedule_id}")["note"]
+    assert service.run_jobs() == []
+
+
+def test_a_paused_schedule_does_not_fire(service: Service, place: tuple[str, str]) -> None:
+    by_labels = schedule(service, place, every_labels=1)
+    by_clock = schedule(service, place, cron="* * * * *")
+    for schedule_id in (by_labels, by_clock):
+        service.client.patch(f"/v1/schedules/{schedule_id}", json={"paused": True}).raise_for_status()
+    assert label(service, place, 0, 1) == []
+    make_due(service)
+    tick(service.services.database, service.services.settings)
+    assert service.run_jobs() == []
+    resumed = service.client.patch(f"/v1/schedules/{by_clock}", json={"paused": False}).json()
+    assert datetime.fromisoformat(resumed["next_fire_at"]) > datetime.now(UTC)
+
+
+def test_a_schedule_keeps_the_loop_going_until_nothing_is_left(service: Service, place: tuple[str, str]) -> None:
+    then = {"pool_id": place[1], "acquisition": {"name": "entropy"}, "k": 5, "retrain": False}
+    schedule_id = schedule(service, place, on_round_complete=True, then_open_round=then)
+    first = {"pool_id": place[1], "acquisition": {"name": "random"}, "k": 2}
+    service.post(f"/projects/{place[0]}/rounds", first, 202)
+    seen = []
+    for _ in range(4):
+        service.run_jobs()
+        rounds = service.get(f"/projects/{place[0]}/rounds")["items"]
+        current = [round_ for round_ in rounds if round_["status"] == "open"]
+        if not current:
+            break
+        items = service.post(f"/rounds/{current[0]['id']}/next", {"count": 100})["items"]
+        seen.append(len(items))
+        body = {"labels": [{"row": i["row"], "value": "ab"[i["row"] % 2]} for i in items]}
+        service.post(f"/rounds/{current[0]['id']}/labels", body, 201)
+    assert seen == [2, 5, 5]
+    assert service.get(f"/pools/{place[1]}")["n_labelled"] == 12
+    told = service.get(f"/schedules/{schedule_id}")
+    assert (told["n_fired"], told["note"]) == (3, "no round was opened: every row is labelled or skipped")
+    assert [p["n_labels"] for p in service.get(f"/projects/{place[0]}/learning-curve")["points"]] == [2, 7, 12]
+
+
+def test_a_round_and_a_schedule_share_one_training(service: Service, place: tuple[str, str]) -> None:
+    schedule(service, place, on_round_complete=True)
+    asked = service.post(
+        f"/projects/{place[0]}/rounds", {"pool_id": place[1], "acquisition": {"name": "random"}, "k": 2}, 202
+    )
+    service.run_jobs()
+    items = service.post(f"/rounds/{asked['round']['id']}/next", {"count": 2})["items"]
+    body = {"labels": [{"row": item["row"], "value": "a"} for item in items]}
+    assert len(service.post(f"/rounds/{asked['round']['id']}/labels", body, 201)["triggered"]) == 1
+    service.run_jobs()
+    ensembles = service.get(f"/projects/{place[0]}/ensembles")["items"]
+    assert len(ensembles) == 1
+    assert service.get(f"/rounds/{asked['round']['id']}")["ensemble_id"] == ensembles[0]["id"]
+
+
+def test_a_deleted_schedule_is_gone(service: Service, place: tuple[str, str]) -> None:
+    schedule_id = schedule(service, place, every_labels=1)
+    assert service.client.delete(f"/v1/schedules/{schedule_id}").status_code == 204
+    service.get(f"/schedules/{schedule_id}", 404)
+    assert label(service, place, 0) == []
+    with service.services.database.read() as session:
+        assert session.execute(select(Schedule.id)).all() == []
