@@ -19,7 +19,7 @@ from app.api import ensembles, jobs, keys, labels, pools, projects, rankings, ro
 from app.errors import Conflict, Malformed, NotReady, Problem, ProblemResponse, TooLarge, problem_response
 from app.limits import BodyCap, RateLimit
 from app.monitoring import RequestLog
-from app.schemas.common import ProblemOut
+from app.schemas.common import WITHOUT_NUL, ProblemOut
 from app.schemas.pools import PoolIn
 from app.services import Services
 from app.settings import Settings, get_settings
@@ -85,8 +85,8 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        errors = [{"pointer": _pointer(e["loc"]), "detail": e["msg"]} for e in error.errors()[:20]]
-        detail = "; ".join(f"{e['pointer']}: {e['detail']}" for e in errors[:3]) or "the body can't be read"
+        errors = [{"pointer": _pointer(e, error.body), "detail": _advice(e)} for e in error.errors()[:20]]
+        detail = "; ".join(f"{e['pointer']}: {e['detail']}".removeprefix(": ") for e in errors[:3])
         return problem_response(Malformed(detail, errors=errors))
 
     @app.exception_handler(HTTPException)
@@ -120,10 +120,39 @@ def _handle_errors(app: FastAPI) -> None:
         return problem_response(Problem("an unforeseen error; it is in the service's log"))
 
 
-def _pointer(loc: tuple[Any, ...]) -> str:
+def _pointer(error: dict[str, Any], body: Any) -> str:
     """Where in the body, as a JSON pointer; parameters keep their place as the first part."""
-    parts = loc[1:] if loc and loc[0] == "body" else loc
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
+    place, *path = error["loc"]
+    if place != "body":
+        path = [place, *path]
+    elif error["type"] == "json_invalid":
+        path = []
+    elif isinstance(body, dict):
+        path = _within(body, path, is_missing=error["type"] == "missing")
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
+
+
+def _within(body: Any, path: list[Any], *, is_missing: bool) -> list[Any]:
+    """The parts that are in the body: pydantic also names the member of a union that it took."""
+    found = []
+    for i, part in enumerate(path):
+        is_there = part in body if isinstance(body, dict) else isinstance(body, list) and isinstance(part, int)
+        if is_there:
+            body = body[part]
+        if is_there or (is_missing and i == len(path) - 1):
+            found.append(part)
+    return found
+
+
+def _advice(error: dict[str, Any]) -> str:
+    context = error.get("ctx", {})
+    if error["loc"] == ("body",) and error["type"] != "json_invalid":
+        return "expected a JSON object as the body, with Content-Type: application/json"
+    if error["type"] == "json_invalid":
+        return f"the body is not JSON: {context['error']}, character {error['loc'][-1]}"
+    if context.get("pattern") == WITHOUT_NUL:
+        return "must not contain a NUL character"
+    return str(error["msg"]).removeprefix("Value error, ")
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

@@ -48,6 +48,7 @@ class Settings(BaseSettings):
     max_upload_bytes: int = Field(4 * GIB, ge=1024, description="largest data file")
     max_pool_rows: int = Field(50_000_000, ge=1, description="most rows of a pool")
     max_pool_bytes: int = Field(32 * GIB, ge=1024, description="most feature bytes of a pool, as float32")
+    shard_bytes: int = Field(64 * MIB, ge=1, description="size of a pool's shards; a ranking is checkpointed by shard")
     max_width: int = Field(1_000_000, ge=1, description="most numbers in a row")
     max_labels_per_request: int = Field(10_000, ge=1, description="most labels in one request")
     max_k: int = Field(10_000, ge=1, description="most items in one ranking")

@@ -117,7 +117,7 @@ _ELEMENTWISE = (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.Soft
 
 
 def _dense(module: nn.Module, stacked: Tensors, row: Tensor) -> Dense | None:
-    """Only for nn.Linear and nn.Sequential themselves, of layers whose batched form is certain, with every weight stacked."""
+    """Only for nn.Linear and nn.Sequential, of layers whose batched form is certain, with every weight stacked."""
     if type(module) not in (nn.Sequential, nn.Linear) or module._forward_pre_hooks or module._forward_hooks:
         return None
     layers = tuple(module.named_children()) if type(module) is nn.Sequential else (("", module),)

@@ -6,30 +6,21 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.errors import Malformed
 
 T = TypeVar("T")
+WITHOUT_NUL = r"^[^\x00]*$"
+"""What PostgreSQL can keep; pydantic matches UTF-8, so half of a surrogate pair (JSON can spell it) is refused too."""
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
-def is_storable(text: str) -> bool:
-    """PostgreSQL keeps no NUL, and half of a surrogate pair (which JSON can spell) has no UTF-8."""
-    return _UNSTORABLE.search(text) is None
-
-
-def _storable(text: str) -> str:
-    if not is_storable(text):
-        raise ValueError("must not contain a NUL character or half of a surrogate pair")
-    return text
-
-
-Storable = Annotated[str, AfterValidator(_storable)]
+Storable = Annotated[str, Field(pattern=WITHOUT_NUL)]
 Name = Annotated[Storable, Field(min_length=1, max_length=200)]
 Seed = Annotated[int, Field(ge=0, lt=2**63, description="Same seed, same answer.")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Many = Annotated[list[T], FailFast()]
+Many = Annotated[list[T], Field(fail_fast=True)]
 """A list that may be long: its first mistake is told, for a list of all could be far larger than the body."""
 
 
@@ -93,9 +84,11 @@ def encode_cursor(*values: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
 
 
-def _is_plain(value: Any, kind: type) -> bool:
+def _is_plain(value: Any, kind: type[Any]) -> bool:
     """Of the right type, and something that every database can compare with."""
-    return type(value) is kind and (is_storable(value) if kind is str else abs(value) < 2**63)
+    if type(value) is not kind:
+        return False
+    return _UNSTORABLE.search(value) is None if isinstance(value, str) else abs(value) < 2**63
 
 
 def decode_cursor(cursor: str | None, *types: type) -> tuple[Any, ...] | None:
@@ -103,7 +96,7 @@ def decode_cursor(cursor: str | None, *types: type) -> tuple[Any, ...] | None:
         return None
     try:
         values = json.loads(base64.urlsafe_b64decode(cursor.encode() + b"=="))
-        if len(values) == len(types) and all(map(_is_plain, values, types)):
+        if type(values) is list and len(values) == len(types) and all(map(_is_plain, values, types)):
             return tuple(values)
     except (ValueError, TypeError):
         pass

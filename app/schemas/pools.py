@@ -3,12 +3,22 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from app.schemas.common import In, JobOut, Many, Name, Number, Out, Storable
 
 Purpose = Literal["candidates", "evaluation"]
-LabelValue = bool | int | Number | Storable | Many[Number]
+
+
+def _one_of(value: Any, parse: ValidatorFunctionWrapHandler) -> Any:
+    """One refusal in place of one for each type that it might have been."""
+    try:
+        return parse(value)
+    except ValidationError:
+        raise ValueError("a label is text, a finite number, true, false, or a list of finite numbers") from None
+
+
+LabelValue = Annotated[bool | int | Number | Storable | Many[Number], WrapValidator(_one_of)]
 Key = Annotated[Storable, Field(min_length=1, max_length=500)]
 
 

@@ -94,7 +94,9 @@ def _refuse_repeats(entries: NDArray[np.void], data_path: Path, offsets_path: Pa
         other = first_rows.setdefault(key, row)
         if other != row:
             raise BadData(
-                f"Rows {other} and {row} have the same key {key.decode()[:100]!r}; keys name one row each.", row=row
+                f"Rows {other} and {row} have the same key {key.decode()[:100]!r}; keys name one row each.",
+                row=row,
+                column="key",
             )
 
 

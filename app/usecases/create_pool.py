@@ -36,7 +36,7 @@ def create_pool(services: Services, session: Session, project: Project, wanted: 
             payloads=wanted.payloads,
         )
         labels = _labels(project, wanted)
-        stored = write_pool(services.objects, f"pools/{pool.id}/inline", project, pool.purpose, [batch], labels=labels)
+        stored = write_pool(services, f"pools/{pool.id}/inline", project, pool.purpose, [batch], labels=labels)
     except BadData as error:
         raise Malformed(error.message, pointer=_pointer(error)) from error
     session.add(pool)

@@ -29,14 +29,15 @@ def next_time(cron: str, timezone: str, after: datetime) -> datetime:
             f"unknown time zone {timezone!r}; take an IANA name such as Europe/Berlin or UTC", pointer="/timezone"
         ) from error
     try:
+        if len(cron.split()) != 5:  # with a sixth, CronSim would count seconds
+            raise CronSimError("Wrong number of fields")
         return next(CronSim(cron, after.astimezone(zone))).astimezone(UTC)
-    except CronSimError as error:
+    except (CronSimError, StopIteration) as error:
         raise Malformed(
-            f"cannot read the cron {cron!r} ({error}); it takes five fields, e.g. '0 3 * * 1' for Mondays at 3",
+            f"the cron {cron!r} can't be read or never fires ({error}); it takes five fields, minute hour day month "
+            "weekday, e.g. '0 3 * * 1' for Mondays at 3",
             pointer="/cron",
         ) from error
-    except StopIteration as error:
-        raise Malformed(f"the cron {cron!r} never fires; check its day and month", pointer="/cron") from error
 
 
 def count_labels(services: Services, session: Session, project: Project, n_labels: int) -> list[str]:

@@ -28,7 +28,7 @@ def ingest_pool(job: JobContext) -> None:
             )
             total = reader.n_rows or 0
             stored = write_pool(
-                services.objects,
+                services,
                 prefix,
                 project,
                 pool.purpose,

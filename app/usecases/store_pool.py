@@ -12,7 +12,6 @@ from app.db.tables import Label, Pool, PoolData, Project
 from app.db.types import database_time
 from app.errors import Malformed
 from app.services import Services
-from app.storage.objects import Objects
 from app.storage.pools import PoolWriter
 from app.storage.readers import BadData, Batch
 from app.targets import parse_label, row_width
@@ -30,7 +29,7 @@ class StoredPool:
 
 
 def write_pool(
-    objects: Objects,
+    services: Services,
     prefix: str,
     project: Project,
     purpose: str,
@@ -41,7 +40,8 @@ def write_pool(
 ) -> StoredPool:
     """Nothing stays under the prefix if a row turns out to be wrong. `labels` adds to those in the batches."""
     labels = list(labels)
-    with PoolWriter(objects, prefix, width=row_width(project.input)) as writer:
+    width, shard_bytes = row_width(project.input), services.settings.shard_bytes
+    with PoolWriter(services.objects, prefix, width=width, shard_bytes=shard_bytes) as writer:
         n_rows = 0
         for batch in batches:
             writer.add(batch)
@@ -49,7 +49,10 @@ def write_pool(
             n_rows += len(batch)
             report(n_rows)
         if purpose == "evaluation" and not labels:
-            raise BadData("An evaluation pool comes with labels, and these rows have none; name the label column.")
+            raise BadData(
+                "An evaluation pool comes with labels, and these rows have none; send `labels`, or name their column.",
+                column="label",
+            )
         manifest = writer.finish()
     return StoredPool(prefix=prefix, n_rows=manifest["n_rows"], n_bytes=manifest["bytes"], labels=labels)
 

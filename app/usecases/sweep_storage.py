@@ -13,7 +13,6 @@ from app.services import job_services
 
 EVERY = timedelta(hours=6)
 OLD = timedelta(days=1)
-KEEP_REPLAYS = timedelta(days=7)
 OWNERS: dict[str, type[Base]] = {
     "pools": Pool,
     "uploads": Pool,
@@ -55,5 +54,6 @@ def sweep_storage(job: JobContext) -> None:
         objects.delete(keys)
         n_files += len(keys)
         job.progress(i + 1, len(found), "sweeping")
+    keep = timedelta(days=job.settings.keep_replays_days)
     with job.finish({"n_files": n_files}) as session:
-        session.execute(delete(Replay).where(Replay.created_at < database_time(session) - KEEP_REPLAYS))
+        session.execute(delete(Replay).where(Replay.created_at < database_time(session) - keep))

@@ -25,8 +25,6 @@ MEASURED_AT_ONCE = 8192
 def train_ensemble(job: JobContext) -> None:
     started = time.monotonic()
     services = job_services(job)
-    if job.settings.threads:
-        torch.set_num_threads(job.settings.threads)
     with job.database.read() as session:
         ensemble = session.get_one(Ensemble, job.payload["ensemble_id"])
         project = session.get_one(Project, ensemble.project_id)

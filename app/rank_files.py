@@ -1,0 +1,192 @@
+"""`bensemble rank`: an ensemble file and a file of rows in, CSV out; the scores that REST gives, with no service."""
+
+import argparse
+import csv
+import io
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import bensemble_core as bc
+from app.settings import get_settings
+from app.storage.objects import Objects
+from app.storage.readers import BadData, Batch, Features, Kind, Reader, kind_of, open_reader
+from app.storage.texts import Texts, TextWriter
+from bensemble_core.acquisition import resolve_acquisition, resolve_selection
+from bensemble_core.scoring import CHUNK_ROWS
+
+BAD_USAGE = 2
+DRAWS = 20  # of a fitted posterior, as many as a training over REST keeps unless told otherwise
+
+
+def rank_files(arguments: argparse.Namespace) -> int:
+    try:
+        lines = _rank(arguments)
+        if arguments.output is None:
+            sys.stdout.write(lines)
+        else:
+            arguments.output.write_text(lines, encoding="utf-8")
+    except (bc.BensembleError, BadData) as error:
+        return _refuse(str(error))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        return _refuse(f"{error.filename or 'file'}: {error.strerror or error}")
+    return 0
+
+
+def _refuse(reason: str) -> int:
+    print(f"bensemble rank: {' '.join(reason.split())}", file=sys.stderr)
+    return BAD_USAGE
+
+
+def _rank(arguments: argparse.Namespace) -> str:
+    acquisition = resolve_acquisition(_named("acquisition", arguments.acquisition))
+    selection = resolve_selection(_named("selection", arguments.selection))
+    if arguments.k < 1:
+        raise bc.InvalidOption(f"k is at least 1, got {arguments.k}")
+    if not 0 <= arguments.seed < 2**63:
+        raise bc.InvalidOption(f"the seed is at least 0 and below 2**63, got {arguments.seed}")
+    if arguments.output is not None and not arguments.output.absolute().parent.is_dir():
+        raise bc.InvalidOption(f"there is no folder {arguments.output.parent} to write {arguments.output.name} to")
+    ensemble = _load(arguments.ensemble, arguments.seed)
+    shape = ensemble.problem.model.input_shape
+    with arguments.pool.open("rb") as source, tempfile.TemporaryDirectory(prefix="bensemble-rank-") as folder:
+        kind = _kind(arguments.pool, source.read(8))
+        reader = open_reader(kind, source, width=math.prod(shape))
+        if reader.n_rows is not None and arguments.k > reader.n_rows:
+            raise bc.InvalidOption(f"k = {arguments.k} rows were asked for and {arguments.pool} has {reader.n_rows}")
+        keys = _Keys(Path(folder))
+        parts = []
+        with _Progress(reader) as progress:
+            for first_row, x in _chunks(keys.noting(reader)):
+                rows = x.reshape(len(x), *shape)
+                parts.append(bc.score(ensemble, rows, acquisition, seed=arguments.seed, first_row=first_row))
+                progress.show(first_row + len(x))
+        chosen = bc.conclude(
+            ensemble,
+            torch.cat(parts),
+            acquisition=acquisition,
+            selection=selection,
+            k=arguments.k,
+            seed=arguments.seed,
+        )
+        for note in chosen.notes:
+            print(f"note: {note}", file=sys.stderr)
+        return _csv(chosen.rows.tolist(), keys.of(chosen.rows.numpy()), chosen.scores.tolist())
+
+
+def _named(kind: str, text: str) -> Any:
+    """A bare name, or a JSON object with a name and options."""
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise bc.InvalidOption(f"--{kind} is a name or JSON, and this is not JSON ({error}): {text}") from error
+
+
+def _load(path: Path, seed: int) -> "bc.Ensemble":
+    with path.open("rb"):  # a missing or unreadable file is the system's own message
+        pass
+    try:
+        found = bc.load(path, device=_device())
+    except (KeyError, TypeError, AttributeError) as error:
+        raise bc.InvalidFile(f"{path} is damaged: its header lacks something ({error})") from error
+    if isinstance(found, bc.Fitted):
+        found = found.sample(DRAWS, seed=seed)
+    assert isinstance(found, bc.Ensemble)
+    return found
+
+
+def _device() -> str:
+    chosen = get_settings().device
+    return chosen if chosen != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _kind(path: Path, head: bytes) -> Kind:
+    try:
+        return kind_of(None, path.name, head)
+    except BadData:
+        raise BadData(
+            f"{path.name}: the name does not say what the rows are; end it in .npy, .parquet, .arrow, .csv or .ndjson"
+        ) from None
+
+
+def _chunks(batches: Iterable[Batch]) -> Iterator[tuple[int, Features]]:
+    """The rows again, in the chunks in which pools are scored: a row's last bits depend on where its chunk starts."""
+    first_row, waiting, n_waiting = 0, list[Features](), 0
+    for batch in batches:
+        waiting.append(batch.features)
+        n_waiting += len(batch)
+        if n_waiting < CHUNK_ROWS:
+            continue
+        rows = np.concatenate(waiting)
+        n_full = n_waiting // CHUNK_ROWS * CHUNK_ROWS
+        for start in range(0, n_full, CHUNK_ROWS):
+            yield first_row + start, rows[start : start + CHUNK_ROWS]
+        first_row, waiting, n_waiting = first_row + n_full, [rows[n_full:].copy()], n_waiting - n_full
+    if n_waiting:
+        yield first_row, np.concatenate(waiting)
+
+
+class _Keys:
+    """The rows' keys, on disk while the rows pass; a row of a file without keys is called by its number."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writer: TextWriter | None = None
+
+    def noting(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            if batch.keys is not None:
+                self._writer = self._writer or TextWriter(self._folder, "keys")
+                self._writer.add([key.encode() for key in batch.keys])
+            yield batch
+
+    def of(self, rows: Any) -> list[str]:
+        if self._writer is None:
+            return [str(row) for row in rows.tolist()]
+        self._writer.close()
+        objects = Objects(self._folder.absolute().as_uri())
+        return [key.decode() for key in Texts(objects, "keys.bin", "keys.offsets.npy").take(rows)]
+
+
+class _Progress:
+    """A bar on standard error, if that is a terminal."""
+
+    def __init__(self, reader: Reader) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bars.add_task("scoring rows", total=reader.n_rows)
+
+    def __enter__(self) -> "_Progress":
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def show(self, n_rows: int) -> None:
+        self._bars.update(self._task, completed=n_rows)
+
+
+def _csv(rows: list[int], keys: list[str], scores: list[float]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["rank", "row", "key", "score"])
+    writer.writerows(
+        [i + 1, row, key, repr(score)] for i, (row, key, score) in enumerate(zip(rows, keys, scores, strict=True))
+    )
+    return text.getvalue()

@@ -1,0 +1,19 @@
+"""A worker whose jobs do nothing, to see what a job costs by itself: `python -m benchmarks.empty_jobs SETTINGS_JSON`."""
+
+import sys
+
+from app.jobs.context import JobContext
+from app.jobs.worker import run_worker
+from app.settings import Settings
+
+QUEUE = "score"
+HANDLERS = {"nothing": "benchmarks.empty_jobs:nothing"}
+
+
+def nothing(job: JobContext) -> None:
+    with job.finish({}):
+        pass
+
+
+if __name__ == "__main__":
+    run_worker(Settings.model_validate_json(sys.argv[1]), [QUEUE], HANDLERS)

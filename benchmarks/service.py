@@ -1,0 +1,399 @@
+"""How fast the service is beside the plainest thing that does the same: `python benchmarks/service.py [--quick]`.
+
+Everything runs here and now as processes of their own on the loopback interface, the service and its reference by
+turns, so that a busy machine slows both. A ratio is the median of the turns' ratios, with their quartiles.
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import shutil
+import signal
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from running import Client, free_port, post_bytes, process, requests_per_second, server
+from sqlalchemy import func, select, text
+
+from app.auth import create_key
+from app.db.engine import Database
+from app.db.migrate import migrate
+from app.db.tables import Job
+from app.jobs import queue
+from app.schemas.pools import PoolIn
+from app.settings import Settings
+
+WIDTH = 64
+CLASSES = [str(i) for i in range(10)]
+LABELLED_ROWS = 10_000
+NPY = "application/x-npy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How long to measure."""
+
+    n_turns: int = 5
+    post_seconds: float = 2.0
+    n_ingest_rows: int = 1_000_000
+    n_inline_rows: int = 100_000
+    n_latencies: int = 40
+    n_jobs: int = 300
+
+
+QUICK = Plan(n_turns=3, post_seconds=0.8, n_ingest_rows=250_000, n_inline_rows=20_000, n_latencies=15, n_jobs=100)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    what: str
+    ours: str
+    reference: str = ""
+    ratios: Sequence[float] = ()
+    aim: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """A running API on an empty database, and a project in it."""
+
+    settings: Settings
+    port: int
+    key: str
+    client: Client
+    project_id: str
+
+    def pool(self, name: str, **rows: Any) -> str:
+        pool_id: str = self.client.post(f"/v1/projects/{self.project_id}/pools", {"name": name, **rows})["id"]
+        return pool_id
+
+    def send(self, file: Path, pool_id: str) -> dict[str, Any]:
+        """PUT the file; the job that ingests it."""
+        with file.open("rb") as body:
+            job: dict[str, Any] = self.client.put(f"/v1/pools/{pool_id}/data", body, NPY)["job"]
+            return job
+
+    def done(self, job_id: str) -> dict[str, Any]:
+        while True:
+            job: dict[str, Any] = self.client.get(f"/v1/jobs/{job_id}")
+            if job["status"] == "succeeded":
+                return job
+            if job["status"] in ("failed", "cancelled"):
+                raise RuntimeError(f"job {job_id} {job['status']}: {job['error']}")
+            time.sleep(0.005)
+
+
+@contextmanager
+def running_service(folder: Path) -> Iterator[Service]:
+    settings = Settings(data_dir=folder, port=free_port())
+    database = Database.connect(settings.database_url)
+    migrate(database)
+    with database.write() as session:
+        key = create_key(session, name="benchmark", scopes=["admin"])[1]
+    database.dispose()
+    with server(["app.cli", "api"], settings.port, folder / "api.log", **_environment(settings)):
+        client = Client(settings.port, key)
+        project = {
+            "name": "benchmark",
+            "task": {"kind": "classification", "classes": CLASSES},
+            "input": {"shape": [WIDTH]},
+            "model": {"name": "mlp", "hidden": [32]},
+            "posterior": {"name": "deep_ensemble", "members": 3},
+        }
+        project_id = client.post("/v1/projects", project)["id"]
+        yield Service(settings=settings, port=settings.port, key=key, client=client, project_id=project_id)
+
+
+@contextmanager
+def running_worker(service: Service) -> Iterator[None]:
+    """Ready for its first job: one has gone through it."""
+    folder = service.settings.data_dir
+    with process(["app.cli", "worker", "--queues", "ingest"], folder / "worker.log", **_environment(service.settings)):
+        file = rows_file(folder, 10)
+        service.done(service.send(file, service.pool("warm-up"))["id"])
+        yield
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    return {"BENSEMBLE_DATA_DIR": str(settings.data_dir), "BENSEMBLE_PORT": str(settings.port)}
+
+
+def rows_file(folder: Path, n_rows: int) -> Path:
+    path = folder / f"rows-{n_rows}.npy"
+    rows = np.random.default_rng(0).standard_normal((n_rows, WIDTH), dtype=np.float32)
+    with path.open("wb") as file:
+        np.save(file, rows)
+        os.fsync(file.fileno())
+    return path
+
+
+def measure_labels(folder: Path, plan: Plan) -> list[Line]:
+    with running_service(folder / "service") as service:
+        pool_id = service.pool("labelled", rows=np.zeros((LABELLED_ROWS, WIDTH)).tolist())
+        path, key = f"/v1/projects/{service.project_id}/labels", {"Authorization": f"Bearer {service.key}"}
+        bare_port = free_port()
+        bare_url = f"sqlite:///{folder / 'bare.db'}"
+        marker = random.Random(0).randbytes(8).hex()
+
+        def label(i: int, **headers: str) -> bytes:
+            said = {"pool_id": pool_id, "row": i % LABELLED_ROWS, "value": CLASSES[i % len(CLASSES)]}
+            return post_bytes(path, {"labels": [said]}, **key, **headers)
+
+        def label_once(i: int) -> bytes:
+            return label(i, **{"Idempotency-Key": f"{marker}-{time.monotonic_ns()}-{i}"})
+
+        def event(i: int) -> bytes:
+            body = {
+                "project_id": service.project_id,
+                "pool_id": pool_id,
+                "row": i % LABELLED_ROWS,
+                "annotator": "benchmark",
+                "action": "label",
+                "value": CLASSES[i % len(CLASSES)],
+                "source": "api",
+            }
+            return post_bytes("/events", body)
+
+        lines = []
+        with server(["benchmarks.bare", bare_url, str(bare_port)], bare_port, folder / "bare.log"):
+            for n_clients in (8, 1):
+
+                def rate(port: int, request: Callable[[int], bytes], n_clients: int = n_clients) -> float:
+                    return requests_per_second(port, request, n_clients=n_clients, seconds=plan.post_seconds)
+
+                ours, once, theirs = by_turns(
+                    plan.n_turns,
+                    lambda rate=rate: rate(service.port, label),
+                    lambda rate=rate: rate(service.port, label_once),
+                    lambda rate=rate: rate(bare_port, event),
+                )
+                clients = f"{n_clients} client{'s' if n_clients > 1 else ''}"
+                lines += [
+                    Line(
+                        what=f"label posts, {clients}{how}",
+                        ours=f"{statistics.median(rates):.0f}/s",
+                        reference=f"{statistics.median(theirs):.0f}/s bare FastAPI insert",
+                        ratios=[a / b for a, b in zip(rates, theirs, strict=True)],
+                        aim=aim,
+                    )
+                    for how, rates, aim in (("", ours, 0.5 if n_clients > 1 else None), (", idempotent", once, None))
+                ]
+    return lines
+
+
+def measure_files(folder: Path, plan: Plan) -> list[Line]:
+    with running_service(folder) as service, running_worker(service):
+        return [
+            *_latency(service, plan),
+            *_ingest(service, plan),
+            *_inline(service, plan),
+        ]
+
+
+def _latency(service: Service, plan: Plan) -> list[Line]:
+    """By the database's clock; jobs come at any moment of the worker's poll."""
+    file, pauses, waits = rows_file(service.settings.data_dir, 10), random.Random(0), []
+    for _ in range(plan.n_latencies):
+        time.sleep(pauses.uniform(0, service.settings.poll_seconds))
+        job = service.done(service.send(file, service.pool("small"))["id"])
+        waits.append(_seconds(job, "created_at", "started_at"))
+    p95 = statistics.quantiles(waits, n=20)[-1]
+    return [
+        Line(
+            what="job: enqueue to start",
+            ours=f"median {statistics.median(waits) * 1000:.0f} ms, p95 {p95 * 1000:.0f} ms",
+            reference=f"{service.settings.poll_seconds * 1000:.0f} ms poll",
+        )
+    ]
+
+
+def _seconds(job: dict[str, Any], start: str, end: str) -> float:
+    return (datetime.fromisoformat(job[end]) - datetime.fromisoformat(job[start])).total_seconds()
+
+
+def _ingest(service: Service, plan: Plan) -> list[Line]:
+    file = rows_file(service.settings.data_dir, plan.n_ingest_rows)
+    megabytes = file.stat().st_size / 1e6
+    parts: list[tuple[float, float, float]] = []
+
+    def ingest() -> float:
+        pool_id, started = service.pool("ingested"), time.perf_counter()
+        job = service.send(file, pool_id)
+        received = time.perf_counter() - started
+        job = service.done(job["id"])
+        total = time.perf_counter() - started
+        parts.append((received, _seconds(job, "created_at", "started_at"), _seconds(job, "started_at", "finished_at")))
+        return total
+
+    ours, copies = by_turns(plan.n_turns, ingest, lambda: copy_seconds(file))
+    received, waited, worked = (statistics.median(part) for part in zip(*parts[1:], strict=True))
+    return [
+        Line(
+            what=f"ingest of a {megabytes:.0f} MB npy",
+            ours=f"{megabytes / statistics.median(ours):.0f} MB/s",
+            reference=f"{megabytes / statistics.median(copies):.0f} MB/s copy and fsync",
+            ratios=[b / a for a, b in zip(ours, copies, strict=True)],
+            aim=0.3,
+        ),
+        Line(
+            what="  of which",
+            ours=f"receive {received:.2f} s, wait {waited:.2f} s, job {worked:.2f} s",
+            reference=f"{statistics.median(copies):.2f} s",
+        ),
+    ]
+
+
+def copy_seconds(file: Path) -> float:
+    copy = file.with_suffix(".copy")
+    started = time.perf_counter()
+    shutil.copyfile(file, copy)
+    with copy.open("rb") as copied:
+        os.fsync(copied.fileno())
+    seconds = time.perf_counter() - started
+    copy.unlink()
+    return seconds
+
+
+def _inline(service: Service, plan: Plan) -> list[Line]:
+    rows = np.random.default_rng(1).standard_normal((plan.n_inline_rows, WIDTH)).round(4)
+    body = json.dumps({"name": "inline", "rows": rows.tolist()}).encode()
+    file = rows_file(service.settings.data_dir, plan.n_inline_rows)
+    path = f"/v1/projects/{service.project_id}/pools"
+
+    def npy() -> None:
+        service.done(service.send(file, service.pool("file"))["id"])
+
+    posts, parsed, received, ready = by_turns(
+        plan.n_turns,
+        lambda: seconds_of(lambda: service.client.post(path, body)),
+        lambda: seconds_of(lambda: PoolIn.model_validate(json.loads(body))),
+        lambda: seconds_of(lambda: service.send(file, service.pool("file"))),
+        lambda: seconds_of(npy),
+    )
+    reference = f"{statistics.median(parsed):.2f} s json.loads + pydantic"
+    shape = f"{plan.n_inline_rows:,} × {WIDTH}"
+    return [
+        Line(
+            what=f"rows {shape} {how}",
+            ours=f"{statistics.median(times):.2f} s",
+            reference=reference,
+            ratios=[b / a for a, b in zip(times, parsed, strict=True)],
+        )
+        for how, times in (
+            (f"as JSON ({len(body) / 1e6:.0f} MB)", posts),
+            ("as npy, until answered", received),
+            ("as npy, until ready", ready),
+        )
+    ]
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def measure_jobs(folder: Path, plan: Plan) -> list[Line]:
+    settings = Settings(data_dir=folder, log_level="warning")
+    database = Database.connect(settings.database_url)
+    migrate(database)
+    with database.engine.begin() as connection:
+        connection.execute(text("CREATE TABLE commits (n INTEGER)"))
+
+    def jobs() -> float:
+        with database.write() as session:
+            ids = [
+                queue.enqueue(session, kind="nothing", queue="score", payload={}).job.id for _ in range(plan.n_jobs)
+            ]
+        ended = select(func.count(), func.min(Job.started_at), func.max(Job.finished_at)).where(
+            Job.id.in_(ids), Job.status == "succeeded"
+        )
+        while True:
+            with database.read() as session:
+                n, first, last = session.execute(ended).one()
+            if n == len(ids):
+                return n / float((last - first).total_seconds())
+            time.sleep(0.05)
+
+    def commits() -> float:
+        """Pairs a second, for a job is claimed in one transaction and finished in another."""
+        started = time.perf_counter()
+        for _ in range(2 * plan.n_jobs):
+            with database.write() as session:
+                session.execute(text("INSERT INTO commits VALUES (1)"))
+        return plan.n_jobs / (time.perf_counter() - started)
+
+    with process(["benchmarks.empty_jobs", settings.model_dump_json()], folder / "worker.log"):
+        ours, theirs = by_turns(plan.n_turns, jobs, commits)
+    database.dispose()
+    per_job = statistics.median(1000 / rate for rate in ours)
+    return [
+        Line(
+            what="empty jobs, one worker",
+            ours=f"{statistics.median(ours):.0f}/s, {per_job:.1f} ms each",
+            reference=f"{statistics.median(theirs):.0f}/s pairs of bare commits",
+            ratios=[a / b for a, b in zip(ours, theirs, strict=True)],
+        )
+    ]
+
+
+def by_turns(n_turns: int, *measures: Callable[[], float]) -> list[list[float]]:
+    """What each measure said, in the order given; the first turn warms up and is not counted."""
+    turns = [[measure() for measure in measures] for _ in range(n_turns + 1)]
+    return [list(column) for column in zip(*turns[1:], strict=True)]
+
+
+def as_table(lines: Sequence[Line]) -> str:
+    cells = [("", "service", "reference", "ratio", "quartiles", "aim")]
+    for line in lines:
+        ratio, spread = "", ""
+        if line.ratios:
+            low, _, high = statistics.quantiles(line.ratios, n=4, method="inclusive")
+            ratio, spread = f"{statistics.median(line.ratios):.2f}", f"{low:.2f}-{high:.2f}"
+        cells.append((line.what, line.ours, line.reference, ratio, spread, f">= {line.aim}" if line.aim else ""))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    rows = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([rows[0], "-" * len(rows[0]), *rows[1:]])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer turns and rows: under a minute, and noisier")
+    parser.add_argument("--folder", type=Path, help="where to work; needs 3 GB (default: the temporary folder)")
+    parser.add_argument("--only", choices=MEASURES, action="append", help="measure only this (may be repeated)")
+    arguments = parser.parse_args()
+    plan = QUICK if arguments.quick else Plan()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes and folders are cleared up
+    lines: list[Line] = []
+    started = time.monotonic()
+    for name in arguments.only or MEASURES:
+        with tempfile.TemporaryDirectory(prefix="bensemble-bench-", dir=arguments.folder) as folder:
+            lines += MEASURES[name](Path(folder), plan)
+    print(as_table(lines))
+    print(
+        f"\n{plan.n_turns} turns in {time.monotonic() - started:.0f} s; {os.cpu_count()} cores, load "
+        f"{os.getloadavg()[0]:.1f}; Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    )
+
+
+MEASURES: dict[str, Callable[[Path, Plan], list[Line]]] = {
+    "labels": measure_labels,
+    "files": measure_files,
+    "jobs": measure_jobs,
+}
+
+
+if __name__ == "__main__":
+    main()
