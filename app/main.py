@@ -146,10 +146,10 @@ def _within(body: Any, path: list[Any], *, is_missing: bool) -> list[Any]:
 
 def _advice(error: dict[str, Any]) -> str:
     context = error.get("ctx", {})
-    if error["loc"] == ("body",) and error["type"] != "json_invalid":
+    if error["loc"] == ("body",) and error["type"] in ("missing", "model_type", "model_attributes_type"):
         return "expected a JSON object as the body, with Content-Type: application/json"
     if error["type"] == "json_invalid":
-        return f"the body is not JSON: {context['error']}, character {error['loc'][-1]}"
+        return f"the body is not JSON: {context['error']}"
     if context.get("pattern") == WITHOUT_NUL:
         return "must not contain a NUL character"
     return str(error["msg"]).removeprefix("Value error, ")

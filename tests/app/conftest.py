@@ -71,7 +71,7 @@ class Service:
         return self._checked(response, status if status is not None else range(200, 300))
 
     def get(self, path: str, status: int = 200, **params: Any) -> Any:
-        return self._checked(self.client.get(f"/v1{path}", params=params), status)
+        return self._checked(self.client.get(f"/v1{path}", params=params or None), status)
 
     def _checked(self, response: Any, status: Any) -> Any:
         expected = status if isinstance(status, range) else (status,)

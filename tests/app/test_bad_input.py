@@ -66,7 +66,11 @@ def test_an_inline_pool_with_a_mistake_is_refused_whole(service: Service) -> Non
         ({"rows": two, "payloads": [1, 2, 3]}, "2 rows but 3 payloads", "/payloads"),
         ({"rows": two, "labels": ["red"]}, "2 rows but 1 labels", "/labels"),
         ({"rows": two, "labels": []}, "2 rows but 0 labels", "/labels"),
-        ({"rows": two, "labels": ["red", "green"]}, "unknown class 'green'; this project has 'red', 'blue'", "/labels/1"),
+        (
+            {"rows": two, "labels": ["red", "green"]},
+            "unknown class 'green'; this project has 'red', 'blue'",
+            "/labels/1",
+        ),
         ({"rows": two, "labels": ["red", {"is": "blue"}]}, "a label is text", "/labels/1"),
         ({"rows": two, "purpose": "evaluation"}, "An evaluation pool comes with labels", "/labels"),
         ({"rows": two, "purpose": "evaluation", "labels": [None, None]}, "these rows have none", "/labels"),
@@ -90,7 +94,7 @@ def test_features_that_are_not_finite_are_refused(service: Service) -> None:
         problem = refused(service, "POST", path, 422, "finite number", content=body, headers=JSON)
         assert pointers(problem) == ["/rows/1/1"]
     endless = b'{"name": "p", "rows": [[0, %s]]}' % (b"9" * 5000)
-    refused(service, "POST", path, 422, "Invalid JSON", content=endless, headers=JSON)
+    refused(service, "POST", path, 422, "not JSON: number out of range", content=endless, headers=JSON)
     large = b'{"name": "p", "rows": [[0, %s]]}' % (b"9" * 300)
     refused(service, "POST", path, 422, "too large for float32", content=large, headers=JSON)
     payload = b'{"name": "p", "rows": [[0, 1]], "payloads": [[NaN]]}'
@@ -155,7 +159,9 @@ def test_a_body_that_is_not_json_is_refused(service: Service, world: World) -> N
     for kind in ("text/plain", "text/csv", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
         headers = {"Content-Type": kind}
         path = f"/projects/{world.project_id}/labels"
-        refused(service, "POST", path, 422, "Content-Type: application/json", content=b'{"labels": []}', headers=headers)
+        refused(
+            service, "POST", path, 422, "Content-Type: application/json", content=b'{"labels": []}', headers=headers
+        )
 
 
 def test_a_compressed_body_is_refused(service: Service, world: World) -> None:
@@ -230,7 +236,13 @@ def test_more_rows_than_there_are_cannot_be_ranked(service: Service, world: Worl
     refused(service, "POST", path, 409, "k is 11, but only 8 rows", json={"k": 11})
     refused(service, "POST", path, 409, "k is 9, but only 8 rows", "neither labelled nor skipped", json={"k": 9})
     refused(service, "POST", path, 422, "the cap is 10,000", json={"k": 2_000_000})
-    for k, says in [(0, "greater than"), (-1, "greater than"), (2**40, "less than"), (1.5, "integer"), (None, "integer")]:
+    for k, says in [
+        (0, "greater than"),
+        (-1, "greater than"),
+        (2**40, "less than"),
+        (1.5, "integer"),
+        (None, "integer"),
+    ]:
         assert pointers(refused(service, "POST", path, 422, says, json={"k": k})) == ["/k"]
     body = {"pool_id": world.pool_id, "k": 9}
     refused(service, "POST", f"/projects/{world.project_id}/rounds", 409, "only 8 rows", json=body)
@@ -277,7 +289,9 @@ def test_training_without_labels_is_refused(service: Service) -> None:
     assert (ensemble["status"], ensemble["error"]["title"]) == ("failed", "Nothing to train on")
     refused(service, "GET", f"/ensembles/{ensemble['id']}/file", 409, "not trained")
     refused(service, "POST", f"/ensembles/{ensemble['id']}/predictions", 409, "not trained", json={"rows": ROWS})
-    refused(service, "POST", f"/projects/{project_id}/current", 409, "not trained", json={"ensemble_id": ensemble["id"]})
+    refused(
+        service, "POST", f"/projects/{project_id}/current", 409, "not trained", json={"ensemble_id": ensemble["id"]}
+    )
     refused(service, "POST", path, 409, "warm_start needs an ensemble", json={"warm_start": True})
 
 
@@ -378,7 +392,11 @@ def test_a_project_that_could_never_be_trained_is_refused(service: Service) -> N
         ({"posterior": {"name": "magic"}}, "does not match any of the expected tags", "/posterior"),
         ({"posterior": {}}, "discriminator 'name'", "/posterior"),
         ({"posterior": {"name": "deep_ensemble", "members": 0}}, "greater than or equal to 1", "/posterior/members"),
-        ({"posterior": {"name": "deep_ensemble", "members": 10**6}}, "less than or equal to 1000", "/posterior/members"),
+        (
+            {"posterior": {"name": "deep_ensemble", "members": 10**6}},
+            "less than or equal to 1000",
+            "/posterior/members",
+        ),
         ({"posterior": {"name": "deep_ensemble", "epochs": -1}}, "greater than or equal to", "/posterior/epochs"),
         ({"posterior": {"name": "deep_ensemble", "lr": 0}}, "greater than 0", "/posterior/lr"),
         ({"posterior": {"name": "deep_ensemble", "membres": 5}}, "xpected keyword", "/posterior/membres"),
@@ -392,7 +410,7 @@ def test_a_project_that_could_never_be_trained_is_refused(service: Service) -> N
         ({"model": {"name": "conv"}}, "conv", "/model"),
         ({"model": {"name": "residual"}}, "residual", "/model"),
         (
-            {"model": {"name": "mlp", "hidden": [2000, 2000]}, "posterior": {"name": "deep_ensemble", "members": 1000}},
+            {"model": {"name": "mlp", "hidden": [2000, 2000]}, "posterior": {"name": "map", "epochs": 300_000}},
             "members × weights × epochs",
             "/posterior",
         ),
@@ -458,7 +476,9 @@ def test_a_schedule_that_would_never_run_is_refused(service: Service, world: Wor
         *("0 0 30 2 *", "0 0 31 4 *", "bad", "* * * *", "* * * * * *", "60 * * * *", "@daily", "*/0 * * * *"),
         *("² * * * *", "٣ * * * *", "5-1 * * * *", ", * * * *", "* " * 90, "0 0 * * 8", "9" * 150 + " * * * *"),
     ):
-        problem = refused(service, "POST", path, 422, "can't be read or never fires", "five fields", json={"cron": cron})
+        problem = refused(
+            service, "POST", path, 422, "can't be read or never fires", "five fields", json={"cron": cron}
+        )
         assert pointers(problem) == ["/cron"]
     for zone in ("", "Mars/Olympus", "Europe", "UTC+1", "../../etc/passwd", "/etc/passwd", "zone.tab", "a" * 100, "."):
         body = {"cron": "0 3 * * *", "timezone": zone}
@@ -521,20 +541,32 @@ def cursor(*values: Any) -> str:
 
 
 def test_a_cursor_that_is_not_ours_is_refused(service: Service, world: World) -> None:
-    by_id = ["/projects", "/keys", *(f"/projects/{world.project_id}/{noun}" for noun in ("pools", "ensembles", "rounds"))]
+    by_id = [
+        "/projects",
+        "/keys",
+        *(f"/projects/{world.project_id}/{noun}" for noun in ("pools", "ensembles", "rounds")),
+    ]
     by_id += [f"/projects/{world.project_id}/{noun}" for noun in ("schedules", "jobs")]
     by_id += [f"/pools/{world.pool_id}/rankings"]
     by_number = [f"/pools/{world.pool_id}/items", f"/projects/{world.project_id}/labels?history=true"]
     consensus = f"/projects/{world.project_id}/labels"
     never = ["x", "é", "\0", "[]", "=", cursor(), cursor(None), cursor(True), cursor(1.5), cursor([]), cursor("a\0")]
-    never += [cursor("\ud800"), cursor("\ud800", 1), cursor("a", 2**63), cursor(2**63), cursor(-(2**63)), cursor("a", "b")]
+    never += [
+        cursor("\ud800"),
+        cursor("\ud800", 1),
+        cursor("a", 2**63),
+        cursor(2**63),
+        cursor(-(2**63)),
+        cursor("a", "b"),
+    ]
     never += [base64.urlsafe_b64encode(b'{"a": 1}').decode()]
     says = "pass `next_cursor` of the page before, unchanged"
     for path in (*by_id, *by_number, consensus):
+        query = {"history": "true"} if path.endswith("history=true") else {}
         bad = [*never, *([cursor(1)] if path in by_id else [cursor("a")])]
         for text in bad:
-            refused(service, "GET", path, 422, says, params={**dict([path.partition("?")[2].split("=")]), "cursor": text} if "?" in path else {"cursor": text})
-        refused(service, "GET", path, 422, "at most 500 characters", params={"cursor": "x" * 501})
+            refused(service, "GET", path, 422, says, params={**query, "cursor": text})
+        refused(service, "GET", path, 422, "at most 500 characters", params={**query, "cursor": "x" * 501})
     assert service.get(by_number[0], cursor=cursor(2**63 - 1)) == {"items": [], "next_cursor": None}
     assert len(service.get(by_number[0], cursor=cursor(-(2**62)))["items"]) == 10
 
@@ -562,8 +594,16 @@ def test_garbage_in_place_of_an_id_is_not_found(service: Service) -> None:
         for noun in nouns:
             refused(service, "GET", f"/{noun}/{garbage}", 404, "there is no ")
         refused(service, "DELETE", f"/keys/{garbage}", 404, "there is no key")
-        refused(service, "POST", f"/projects/{garbage}/labels", 404, json={"labels": [{"pool_id": "p", "row": 0, "skip": True}]})
-        refused(service, "PUT", f"/pools/{garbage}/data", 404, content=b"a,b\n1,2\n", headers={"Content-Type": "text/csv"})
+        refused(
+            service,
+            "POST",
+            f"/projects/{garbage}/labels",
+            404,
+            json={"labels": [{"pool_id": "p", "row": 0, "skip": True}]},
+        )
+        refused(
+            service, "PUT", f"/pools/{garbage}/data", 404, content=b"a,b\n1,2\n", headers={"Content-Type": "text/csv"}
+        )
     problem = service.client.get("/v1/nothing")
     assert (problem.status_code, problem.headers["content-type"]) == (404, "application/problem+json")
     problem = service.client.delete("/v1/methods")
@@ -583,11 +623,13 @@ def parquet(**columns: Any) -> bytes:
 
 
 def bomb() -> bytes:
-    """A few hundred kilobytes of Parquet that unpack to gigabytes."""
+    """Two megabytes of Parquet that unpack to sixteen gigabytes."""
     file = io.BytesIO()
     n = 2**24
     zeros = pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, dtype=np.int32)), pa.array(["x" * 2**10]))
-    table = pa.table({"a": pa.array(np.zeros(n, dtype=np.float32)), "b": np.zeros(n, dtype=np.float32), "payload": zeros})
+    table = pa.table(
+        {"a": pa.array(np.zeros(n, dtype=np.float32)), "b": np.zeros(n, dtype=np.float32), "payload": zeros}
+    )
     pq.write_table(table, file, compression="zstd")
     return file.getvalue()
 
@@ -613,7 +655,6 @@ def test_a_file_that_cannot_be_read_is_refused_at_once(service: Service, world: 
         (b"PAR1" + table[4:-4] + b"PAR2", parquet_type, ""),
         (parquet(a=good[:, 0]), parquet_type, "2"),
         (parquet(a=good[:, 0], b=bad[:, 1]), parquet_type, "Row 7"),
-        (parquet(a=good[:, 0], b=good[:, 1], key=["k"] * 100), parquet_type, ""),
         (b"a,b\n1,2\n1\n", "text/csv", ""),
         (b"a,b\n1,x\n", "text/csv", ""),
         (b"a,b\n1,nan\n", "text/csv", ""),
@@ -627,8 +668,6 @@ def test_a_file_that_cannot_be_read_is_refused_at_once(service: Service, world: 
         (b"", "text/csv", "the body is empty"),
     ]
     for content, kind, says in cases:
-        if content.count(b"k") and kind == parquet_type and says == "" and b"key" in content:
-            continue  # the same key far apart is found by the ingest
         refused(service, "PUT", path, 422, says, content=content, headers={"Content-Type": kind})
     headers = {"Content-Type": npy_type}
     refused(service, "PUT", path, 422, "no columns", content=npy(good), headers=headers, params={"key": "id"})
@@ -646,7 +685,7 @@ def test_a_file_that_cannot_be_read_is_refused_at_once(service: Service, world: 
 
 def test_a_parquet_bomb_is_defused(service: Service, world: World) -> None:
     content = bomb()
-    assert len(content) < 2**20
+    assert len(content) < 2**21
     path = f"/pools/{world.empty_pool_id}/data"
     headers = {"Content-Type": "application/vnd.apache.parquet"}
     before = stored(service)

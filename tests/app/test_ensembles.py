@@ -141,9 +141,7 @@ def test_regression_learns_ranks_and_predicts(service: Service, noise: str) -> N
     )
     at = f"/projects/{project['id']}"
     pool = service.post(f"{at}/pools", {"name": "p", "rows": x[:200].tolist(), "labels": [*y[:60], *([None] * 140)]})
-    service.post(
-        f"{at}/pools", {"name": "e", "purpose": "evaluation", "rows": x[200:].tolist(), "labels": y[200:]}
-    )
+    service.post(f"{at}/pools", {"name": "e", "purpose": "evaluation", "rows": x[200:].tolist(), "labels": y[200:]})
     ensemble = train(service, project)
     assert set(ensemble["metrics"]) >= {"n", "rmse", "nll", "crps"}
     assert ensemble["metrics"]["rmse"] < 0.5

@@ -87,7 +87,9 @@ def test_labels_page_and_export_as_csv(service: Service, place: tuple[str, str])
     for history in (False, True):
         rows, cursor = [], None
         while True:
-            page = service.get(f"/projects/{place[0]}/labels", history=history, limit=2, **({"cursor": cursor} if cursor else {}))
+            page = service.get(
+                f"/projects/{place[0]}/labels", history=history, limit=2, **({"cursor": cursor} if cursor else {})
+            )
             assert len(page["items"]) <= 2
             rows += [(item["row"], item["value"]) for item in page["items"]]
             cursor = page["next_cursor"]

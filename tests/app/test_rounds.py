@@ -154,9 +154,10 @@ def test_a_closed_round_hands_out_nothing_and_trains_nothing(service: Service, p
     answer(service, round_, "x", *rows)
     assert service.post(f"/rounds/{round_['id']}/close", None, 200)["status"] == "closed"
     assert take(service, round_, "x") == []
-    assert "this round is closed" in service.post(
-        f"/rounds/{round_['id']}/labels", {"labels": [{"row": rows[0], "value": "a"}]}, 409
-    )["detail"]
+    assert (
+        "this round is closed"
+        in service.post(f"/rounds/{round_['id']}/labels", {"labels": [{"row": rows[0], "value": "a"}]}, 409)["detail"]
+    )
     assert service.run_jobs() == []
     assert service.get(f"/pools/{place[1]}")["n_labelled"] == 1
 

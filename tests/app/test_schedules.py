@@ -15,9 +15,7 @@ from tests.app.conftest import Service
 @pytest.fixture
 def place(service: Service) -> tuple[str, str]:
     project = service.project(task={"kind": "classification", "classes": ["a", "b"]}, input={"shape": [2]})
-    pool = service.post(
-        f"/projects/{project['id']}/pools", {"name": "pool", "rows": [[i, i % 3] for i in range(12)]}
-    )
+    pool = service.post(f"/projects/{project['id']}/pools", {"name": "pool", "rows": [[i, i % 3] for i in range(12)]})
     return project["id"], pool["id"]
 
 

@@ -34,7 +34,11 @@ class Running:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, *arguments] if arguments[0].startswith("-") else [sys.executable, "-m", "app.cli", *arguments]
+        command = (
+            [sys.executable, *arguments]
+            if arguments[0].startswith("-")
+            else [sys.executable, "-m", "app.cli", *arguments]
+        )
         process = subprocess.Popen(command, env=self.env, cwd=ROOT, start_new_session=True)
         self.processes.append(process)
         return process

@@ -154,7 +154,7 @@ def test_a_post_whose_answer_was_lost_replays_after_the_api_came_back(database_u
             "input": {"shape": [2]},
         }
         key = {"Idempotency-Key": "abc"}
-        with pytest.raises(Exception, match="disconnected|reset"):
+        with pytest.raises(Exception, match=r"disconnected|reset"):
             service.client.post("/v1/projects", json=project, headers={**key, "X-Die": "1"})
         assert api.wait(10) == -signal.SIGKILL
         assert count(service, Project) == 1

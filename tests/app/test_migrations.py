@@ -1,0 +1,40 @@
+"""The migrations make exactly the tables that the code speaks of."""
+
+import threading
+
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from app.db.engine import Database
+from app.db.migrate import is_current, migrate
+from app.db.tables import Base
+
+
+def test_a_migrated_database_has_the_tables_of_the_code(database: Database) -> None:
+    with database.engine.connect() as connection:
+        differences = compare_metadata(MigrationContext.configure(connection), Base.metadata)
+    assert differences == []
+    assert is_current(database)
+
+
+def test_several_processes_may_migrate_at_once(database_url: str) -> None:
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        opened = Database.connect(database_url)
+        try:
+            migrate(opened)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            opened.dispose()
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    opened = Database.connect(database_url)
+    assert is_current(opened)
+    opened.dispose()
