@@ -10,8 +10,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.supervisor import EX_CONFIG, Command, Supervisor
+
+if TYPE_CHECKING:
+    from app.db.engine import Database
+
+SWEEP_SECONDS = 600.0
+"""How often a worker asks whether the storage wants sweeping."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,15 +108,13 @@ def _up(arguments: argparse.Namespace) -> int:
     ).run()
 
 
-def _first_key(database: "object") -> str | None:
+def _first_key(database: "Database") -> str | None:
     """A key for whoever starts the service on an empty database."""
     from sqlalchemy import select
 
     from app.auth import create_key
-    from app.db.engine import Database
     from app.db.tables import ApiKey
 
-    assert isinstance(database, Database)
     with database.write() as session:
         if session.execute(select(ApiKey.id).limit(1)).first() is not None:
             return None
@@ -187,12 +192,14 @@ def _worker(arguments: argparse.Namespace) -> int:
     settings = get_settings()
     configure_logs(settings.log_level, settings.log_format)
 
-    def now_and_then(database: "object") -> None:
-        from app.db.engine import Database
+    swept_at = -SWEEP_SECONDS
 
-        assert isinstance(database, Database)
+    def now_and_then(database: "Database") -> None:
+        nonlocal swept_at
         tick(database, settings)
-        queue_sweep(database)
+        if time.monotonic() - swept_at >= SWEEP_SECONDS:
+            queue_sweep(database)
+            swept_at = time.monotonic()
 
     preload = [module for name in queues for module in QUEUES[name]]
     run_worker(settings, queues, HANDLERS, tick=now_and_then, preload=preload)

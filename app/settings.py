@@ -40,9 +40,7 @@ class Settings(BaseSettings):
     max_crashes: int = Field(3, ge=1, description="a job that kills its worker this often is given up")
     backoff_seconds: float = Field(1.0, ge=0, description="delay before the second attempt; doubles each time")
     checkpoint_seconds: float = Field(10.0, gt=0, description="how often a training writes a snapshot")
-    keep_jobs_days: float = Field(
-        30.0, gt=0, description="finished jobs and idempotency keys are swept after this long"
-    )
+    keep_replays_days: float = Field(7.0, gt=0, description="how long the answer to an Idempotency-Key is kept")
 
     max_json_bytes: int = Field(128 * MIB, ge=1024, description="largest JSON body")
     max_upload_bytes: int = Field(4 * GIB, ge=1024, description="largest data file")

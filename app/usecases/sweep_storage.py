@@ -3,9 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
 
 from app.db.engine import Database
-from app.db.tables import Base, Ensemble, Job, Pool, PoolData, Prediction, Ranking, Replay
+from app.db.tables import Ensemble, EnsembleResult, Job, Pool, PoolData, Prediction, Ranking, Replay
 from app.db.types import database_time
 from app.jobs import queue
 from app.jobs.context import JobContext
@@ -13,7 +14,7 @@ from app.services import job_services
 
 EVERY = timedelta(hours=6)
 OLD = timedelta(days=1)
-OWNERS: dict[str, type[Base]] = {
+OWNERS: dict[str, type[Pool | Ensemble | Ranking | Prediction]] = {
     "pools": Pool,
     "uploads": Pool,
     "ensembles": Ensemble,
@@ -45,15 +46,26 @@ def sweep_storage(job: JobContext) -> None:
             found.setdefault((kind, rest.partition("/")[0]), []).append(stored.key)
     for i, ((kind, owner_id), keys) in enumerate(found.items()):
         with job.database.read() as session:
-            owned = session.get(OWNERS[kind], owner_id) is not None
-            data = session.get(PoolData, owner_id) if owned and kind == "pools" else None
-        if data is not None:  # of a pool the prefix that was published stays, other attempts go
-            keys = [key for key in keys if not key.startswith(f"{data.prefix}/")]
-        elif owned:
-            continue
-        objects.delete(keys)
-        n_files += len(keys)
+            kept = _kept(session, kind, owner_id)
+        stray = [key for key in keys if kept is None or not key.startswith(kept)]
+        objects.delete(stray)
+        n_files += len(stray)
         job.progress(i + 1, len(found), "sweeping")
     keep = timedelta(days=job.settings.keep_replays_days)
     with job.finish({"n_files": n_files}) as session:
         session.execute(delete(Replay).where(Replay.created_at < database_time(session) - keep))
+
+
+def _kept(session: Session, kind: str, owner_id: str) -> str | None:
+    """The prefix under which an owner's files stay: all of them while it has no result, those of the attempt that was
+    published once it has one; None if the owner is gone."""
+    if session.get(OWNERS[kind], owner_id) is None:
+        return None
+    everything = f"{kind}/{owner_id}/"
+    if kind == "pools":
+        data = session.get(PoolData, owner_id)
+        return f"{data.prefix}/" if data else everything
+    if kind == "ensembles":
+        result = session.get(EnsembleResult, owner_id)
+        return f"{result.file_key.rpartition('/')[0]}/" if result else everything
+    return everything

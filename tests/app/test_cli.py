@@ -1,0 +1,147 @@
+"""The commands, as real processes."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.cli import main
+from app.demo import STRATEGIES, Point, _judge, _text_plot, area
+from tests.app.upping import Up, clean_environment, service_up
+from tests.app.working import is_gone, wait_for
+
+
+def run(*arguments: str, env: dict[str, str], cwd: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "app.cli", *arguments]
+    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_key_create_prints_the_key_alone_and_it_opens_the_door(tmp_path: Path) -> None:
+    made = run("key", "create", "--name", "ada", "--scope", "read", env=clean_environment(tmp_path), cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert re.fullmatch(r"bk_[\w-]{43}\n", made.stdout)
+    from app.auth import authenticate
+    from app.db.engine import Database
+
+    database = Database.connect(f"sqlite:///{tmp_path / 'bensemble.db'}")
+    with database.read() as session:
+        caller = authenticate(session, made.stdout.strip())
+    database.dispose()
+    assert (caller.name, caller.scopes) == ("ada", ("read",))
+
+
+def test_up_starts_on_nothing_and_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
+    with service_up(tmp_path) as up:
+        assert httpx.get(f"{up.url}/readyz").status_code == 200
+        assert up.said.count("bk_") == 1
+        assert f"{up.url}/docs" in up.said
+        headers = {"Authorization": f"Bearer {up.key}"}
+        assert httpx.get(f"{up.url}/v1/projects", headers=headers).json() == {"items": [], "next_cursor": None}
+        wait_for(lambda: len(up.pids()) >= 4)  # itself, the API, two workers; then their children
+        started = time.monotonic()
+        assert up.stop(signal.SIGINT) == 0
+        assert time.monotonic() - started < 8
+        assert all(is_gone(pid) for pid in up.pids())
+
+
+def test_a_second_start_knows_its_keys_and_prints_none(tmp_path: Path) -> None:
+    made = run("key", "create", "--name", "first", env=clean_environment(tmp_path / "data"), cwd=tmp_path)
+    with service_up(tmp_path) as up:
+        headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
+        assert httpx.get(f"{up.url}/v1/projects", headers=headers).status_code == 200
+        assert "bk_" not in up.said
+
+
+def test_up_killed_outright_takes_its_processes_along(tmp_path: Path) -> None:
+    with service_up(tmp_path) as up:
+        assert up.url
+        pids = up.pids()
+        os.kill(up.process.pid, signal.SIGKILL)
+        up.process.wait(5)
+        wait_for(lambda: all(is_gone(pid) for pid in pids))
+
+
+@pytest.mark.parametrize("command", ["up", "api"])
+def test_a_busy_port_is_a_configuration_error_that_says_what_to_do(tmp_path: Path, command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        env = clean_environment(tmp_path, BENSEMBLE_PORT=str(taken.getsockname()[1]))
+        refused = run(command, env=env, cwd=tmp_path)
+    assert refused.returncode == 78
+    assert "BENSEMBLE_PORT" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_worker_for_an_unknown_queue_is_refused(tmp_path: Path) -> None:
+    refused = run("worker", "--queues", "train,cook", env=clean_environment(tmp_path), cwd=tmp_path)
+    assert refused.returncode == 78
+    assert "'cook'" in refused.stderr
+
+
+def test_the_demo_needs_a_service_at_the_url_it_was_given(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    assert main(["demo", "--url", url]) == 2
+    assert url in capfd.readouterr().err
+
+
+def test_the_demo_runs_through_a_service_and_draws(tmp_path: Path) -> None:
+    with service_up(tmp_path) as up:
+        env = clean_environment(tmp_path / "data", BENSEMBLE_PORT=up.url.rsplit(":", 1)[1])
+        ran = run("demo", "--rounds", "1", "--plot", "curves.png", env=env, cwd=tmp_path)  # makes a key by itself
+        assert ran.returncode in (0, 1), ran.stderr  # one round proves nothing about who wins
+        assert f"Using the service at {up.url}" in ran.stdout
+        assert re.search(r"^│ +40 │", ran.stdout, re.MULTILINE)
+        assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / "curves.png").stat().st_size < 100_000
+        assert up.process.poll() is None
+
+
+def test_ctrl_c_ends_the_demo_and_the_service_it_started(tmp_path: Path) -> None:
+    env = {name: value for name, value in clean_environment(tmp_path).items() if name != "BENSEMBLE_PORT"}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        env["BENSEMBLE_PORT"] = str(free.getsockname()[1])
+    env["TMPDIR"] = str(tmp_path)
+    demo = Up.__new__(Up)
+    demo.out, demo.log = tmp_path / "out", tmp_path / "log"
+    with demo.out.open("wb") as out, demo.log.open("wb") as log:
+        demo.process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "app.cli", "demo"], env=env, cwd=tmp_path, stdout=out, stderr=log
+        )
+    demo._pids = {demo.process.pid}
+    wait_for(lambda: "Started http" in demo.said or demo.process.poll() is not None, 60)
+    pids = demo.pids()
+    assert len(pids) >= 5
+    assert demo.stop(signal.SIGINT, 15) == 130
+    wait_for(lambda: all(is_gone(pid) for pid in pids))
+    assert "Traceback" not in demo.log.read_text()
+    assert not list(tmp_path.glob("bensemble-demo-*"))
+
+
+def curve(*accuracies: float) -> list[Point]:
+    return [Point(n_labels=20 * (i + 1), accuracy=a, nll=1.0) for i, a in enumerate(accuracies)]
+
+
+def test_the_demo_is_judged_by_the_last_point_and_the_area() -> None:
+    from rich.console import Console
+
+    console = Console(quiet=True)
+    assert list(STRATEGIES) == ["active", "random"]
+    assert area(curve(0.0, 1.0, 0.0)) == pytest.approx(0.5)
+    assert _judge({"active": curve(0.5, 0.8, 0.9), "random": curve(0.5, 0.7, 0.8)}, console) == 0
+    assert _judge({"active": curve(0.5, 0.8, 0.8), "random": curve(0.5, 0.7, 0.8)}, console) == 1
+    assert _judge({"active": curve(0.5, 0.5, 0.9), "random": curve(0.5, 0.8, 0.8)}, console) == 1
+
+
+def test_without_matplotlib_the_curves_are_drawn_as_text() -> None:
+    lines = _text_plot({"active": curve(0.5, 0.9), "random": curve(0.5, 0.7)}, height=5).splitlines()
+    assert lines[0] == " 0.900 |         a"
+    assert lines[2] == " 0.700 |         r"
+    assert lines[4] == " 0.500 |    *     "
+    assert lines[6].split() == ["20", "40"]
