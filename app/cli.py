@@ -153,10 +153,7 @@ def _listen(host: str, port: int) -> tuple[socket.socket | None, str]:
 
 
 def _api(arguments: argparse.Namespace) -> int:
-    import uvicorn
-
     from app.logs import configure_logs
-    from app.main import create_app
     from app.settings import get_settings
 
     settings = get_settings()
@@ -165,6 +162,10 @@ def _api(arguments: argparse.Namespace) -> int:
     if listener is None:
         print(problem, file=sys.stderr)
         return EX_CONFIG
+    import uvicorn  # after the port is known to be free: the application takes seconds to import
+
+    from app.main import create_app
+
     config = uvicorn.Config(
         create_app(settings), log_config=None, access_log=False, timeout_graceful_shutdown=5, server_header=False
     )
@@ -173,6 +174,8 @@ def _api(arguments: argparse.Namespace) -> int:
 
 
 def _worker(arguments: argparse.Namespace) -> int:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads sleep: other workers want the cores too
+
     from app.handlers import HANDLERS, QUEUES
     from app.jobs.worker import run_worker
     from app.logs import configure_logs

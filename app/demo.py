@@ -306,7 +306,6 @@ def _own_service() -> Iterator[tuple[str, str]]:
         elsewhere = ("BENSEMBLE_DATABASE_URL", "BENSEMBLE_STORAGE_URL", "BENSEMBLE_AUTH")
         env = {name: value for name, value in os.environ.items() if name not in elsewhere}
         env |= {"BENSEMBLE_DATA_DIR": str(folder / "data"), "BENSEMBLE_HOST": "127.0.0.1", "BENSEMBLE_PORT": "0"}
-        env.setdefault("OMP_NUM_THREADS", "1")  # networks this small train faster on one core than on several
         wrapper = [sys.executable, "-m", "app.supervisor", "--die-with-parent", str(os.getpid())]
         with said.open("wb") as out, log.open("wb") as errors:
             process = subprocess.Popen(

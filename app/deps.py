@@ -1,15 +1,20 @@
 """The edge of a request: who asks, what they ask about, one transaction, and replay of repeated POSTs."""
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property, wraps
+from inspect import iscoroutinefunction
 from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from sqlalchemy import insert
+from pydantic import TypeAdapter
+from sqlalchemy import bindparam, insert, inspect, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -20,6 +25,7 @@ from app.services import Services
 
 R = TypeVar("R")
 bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer bk_…`")
+_ENDERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="edge")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +36,7 @@ class Context(Generic[R]):
     caller: Caller
     session: Session
     resource: R
+    request: Request
 
 
 class Replayed(Exception):
@@ -68,7 +75,8 @@ def anyone(scope: Scope) -> Any:
         services: Services = request.app.state.services
         with services.database.read() as session:
             caller = _identify(request, credentials.credentials if credentials else None, scope, session)
-        return Context(services=services, caller=caller, session=request.state.session, resource=None)
+        session = request.state.session
+        return Context(services=services, caller=caller, session=session, resource=None, request=request)
 
     return Depends(resolve)
 
@@ -76,23 +84,28 @@ def anyone(scope: Scope) -> Any:
 def on(table: type[Base], scope: Scope, *, parameter: str) -> Any:
     """A dependency that resolves the row named in the path, or answers 404; other people's rows are not there."""
     noun = table.__tablename__.replace("api_", "")
+    query = select(table).where(inspect(table).primary_key[0] == bindparam("id"))  # built once: it costs what it saves
 
     def resolve(request: Request, credentials: Credentials) -> Context[Any]:
         services: Services = request.app.state.services
         identifier = request.path_params[parameter]
         with services.database.read() as session:
             caller = _identify(request, credentials.credentials if credentials else None, scope, session)
-            row = session.get(table, identifier) if is_id(identifier) else None
+            row = session.scalars(query, {"id": identifier}).one_or_none() if is_id(identifier) else None
             owner = getattr(row, "project_id", None) if table is not Project else identifier
             if row is None or not caller.sees(owner):
                 raise NotFound(f"there is no {noun} {identifier[:64]!r} that this key can see")
-        return Context(services=services, caller=caller, session=request.state.session, resource=row)
+        session = request.state.session
+        return Context(services=services, caller=caller, session=session, resource=row, request=request)
 
     return Depends(resolve)
 
 
 class EdgeRoute(APIRoute):
     """Commits once the answer is rendered and before it is sent; anything raised rolls everything back.
+
+    An endpoint that is a plain function runs, is rendered and commits in one thread. If the commit had to wait for
+    another thread, every thread there is could be waiting for the lock that this commit would free.
 
     The answer to a POST with an Idempotency-Key is stored in the same transaction as its effects, so a retry after
     a crash finds either both or neither. Of two at the same time the second fails, on the key or on what the first
@@ -101,9 +114,41 @@ class EdgeRoute(APIRoute):
 
     replays = True
 
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        is_left = iscoroutinefunction(endpoint) or hasattr(endpoint, "ends_itself")
+        super().__init__(path, endpoint if is_left else self._to_the_end(endpoint), **options)
+
+    def _to_the_end(self, endpoint: Callable[..., Any]) -> Callable[..., Response]:
+        @wraps(endpoint)
+        def work(**values: Any) -> Response:
+            context: Context[Any] = values["context"]
+            with context.session as session:
+                answer = endpoint(**values)
+                response = answer if isinstance(answer, Response) else self._rendered(answer, values.get("response"))
+                _commit(session, context.request, response, context.request.state.fingerprint)
+            return response
+
+        vars(work)["ends_itself"] = True  # an included router makes its routes anew, from what we return here
+        return work
+
+    def _rendered(self, answer: Any, prepared: Response | None) -> Response:
+        """As FastAPI would; `prepared` carries the headers that the endpoint has set."""
+        status = (prepared.status_code if prepared is not None else None) or self.status_code or 200
+        if status == 204:
+            return Response(status_code=status)
+        body = self._model.dump_json(self._model.validate_python(answer, from_attributes=True), by_alias=True)
+        response = Response(body, status, media_type="application/json")
+        response.headers.raw.extend(prepared.headers.raw if prepared is not None else ())
+        return response
+
+    @cached_property
+    def _model(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.response_model)
+
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         handle = super().get_route_handler()
         writes = bool((self.methods or set()) - {"GET", "HEAD"})
+        ends_itself = hasattr(self.endpoint, "ends_itself")
 
         async def edge(request: Request) -> Response:
             services: Services = request.app.state.services
@@ -112,22 +157,22 @@ class EdgeRoute(APIRoute):
             replayable = self.replays and request.method == "POST" and "idempotency-key" in request.headers
             request.state.replay_key = request.headers["idempotency-key"] if replayable else None
             _refuse_encoded(request)
-            fingerprint = await _fingerprint(request) if replayable else ""
+            fingerprint = request.state.fingerprint = await _fingerprint(request) if replayable else ""
             try:
                 response = await handle(request)
-                if session.in_transaction() or replayable:
-                    await run_in_threadpool(_commit, session, request, response, fingerprint)
+                if not ends_itself and (session.in_transaction() or replayable):
+                    await _end(_commit, session, request, response, fingerprint)
                 return response
             except Replayed as earlier:
                 return _replay_response(earlier.replay, fingerprint)
             except (Conflict, NotFound, IntegrityError) as problem:
                 if not replayable or not hasattr(request.state, "caller"):
                     raise
-                await run_in_threadpool(session.close)
+                await _end(session.close)
                 return await run_in_threadpool(_replay_of_winner, services, request, fingerprint, problem)
             finally:
                 if session.in_transaction():
-                    await run_in_threadpool(session.close)
+                    await _end(session.close)
 
         return edge
 
@@ -136,6 +181,11 @@ class SecretRoute(EdgeRoute):
     """For answers that hold a secret: never stored, so never replayed."""
 
     replays = False
+
+
+async def _end(work: Callable[..., None], *arguments: Any) -> None:
+    """In a thread where nobody waits for a lock, so that whoever holds one can always let it go."""
+    await asyncio.get_running_loop().run_in_executor(_ENDERS, work, *arguments)
 
 
 async def _fingerprint(request: Request) -> str:

@@ -37,7 +37,8 @@ class TextFormatter(logging.Formatter):
 
 def configure_logs(level: str, style: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    is_text = style == "text" or (style == "auto" and sys.stderr.isatty())
+    handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

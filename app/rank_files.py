@@ -58,12 +58,15 @@ def _rank(arguments: argparse.Namespace) -> str:
         raise bc.InvalidOption(f"there is no folder {arguments.output.parent} to write {arguments.output.name} to")
     ensemble = _load(arguments.ensemble, arguments.seed)
     shape = ensemble.problem.model.input_shape
-    with arguments.pool.open("rb") as source, tempfile.TemporaryDirectory(prefix="bensemble-rank-") as folder:
+    with (
+        arguments.pool.open("rb") as source,
+        tempfile.TemporaryDirectory(prefix="bensemble-rank-") as folder,
+        _Keys(Path(folder)) as keys,
+    ):
         kind = _kind(arguments.pool, source.read(8))
         reader = open_reader(kind, source, width=math.prod(shape))
         if reader.n_rows is not None and arguments.k > reader.n_rows:
             raise bc.InvalidOption(f"k = {arguments.k} rows were asked for and {arguments.pool} has {reader.n_rows}")
-        keys = _Keys(Path(folder))
         parts = []
         with _Progress(reader) as progress:
             for first_row, x in _chunks(keys.noting(reader)):
@@ -143,6 +146,13 @@ class _Keys:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._writer: TextWriter | None = None
+
+    def __enter__(self) -> "_Keys":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
 
     def noting(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         for batch in batches:

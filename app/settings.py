@@ -24,8 +24,8 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="address the API binds to")
     port: int = Field(8000, ge=0, le=65535, description="port the API binds to; 0 picks a free one")
     auth: bool = Field(True, description="ask for API keys; switch off only behind another gate")
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["json", "text"] = "json"
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severity that is logged")
+    log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text in a terminal, else JSON")
 
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N, for training and scoring")
     executor: Literal["inline"] = Field("inline", description="how a worker runs the shards of one ranking")

@@ -1,5 +1,6 @@
 """One engine, two kinds of transaction: writers take their lock at once, readers never block them."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,6 +57,9 @@ def _sqlite(url: str) -> Engine:
         url, connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000}, pool_size=10, max_overflow=40
     )
 
+    # SQLite's own wait is a sleep that grows to 100 ms; among the threads of one process there is a better one
+    turn = threading.Lock()
+
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # BEGIN is ours: the driver's own would be deferred
@@ -64,8 +68,17 @@ def _sqlite(url: str) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        reads_only = connection.get_execution_options().get("reads_only", False)
-        connection.exec_driver_sql("BEGIN" if reads_only else "BEGIN IMMEDIATE")
+        if connection.get_execution_options().get("reads_only", False):
+            connection.exec_driver_sql("BEGIN")
+            return
+        if not connection.info.get("has_turn"):
+            connection.info["has_turn"] = turn.acquire(timeout=BUSY_TIMEOUT_MS / 1000)  # without it SQLite decides
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    @event.listens_for(engine, "checkin")
+    def _end_turn(_connection: Any, record: Any) -> None:
+        if record.info.pop("has_turn", False):
+            turn.release()
 
     return engine
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import insert
+from sqlalchemy import bindparam, exists, insert, select
 from sqlalchemy.orm import Session
 
 from app.db import pools, projects
-from app.db.tables import Label, Project, Round
+from app.db.tables import Base, Label, Project, Round, Schedule
 from app.db.types import database_time
 from app.errors import Conflict, Malformed
 from app.schemas.labels import LabelOut, RoundLabelIn
@@ -17,6 +17,15 @@ from app.services import Services
 from app.targets import parse_label
 from app.usecases.advance_rounds import advance_rounds
 from app.usecases.fire_schedules import count_labels
+
+# Built once, and on the table: for one label, building a statement and going through the mapper cost more than running it.
+_INSERT = insert(Base.metadata.tables[Label.__tablename__])
+_WAITING = select(
+    exists().where(Round.pool_id.in_(bindparam("pool_ids", expanding=True)), Round.status == "open"),
+    exists().where(
+        Schedule.project_id == bindparam("project_id"), Schedule.paused.is_(False), Schedule.every_labels.is_not(None)
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +69,15 @@ def record_labels(
         }
         for i, ((pool_id, label), (row, _), value) in enumerate(zip(said, found.places, values, strict=True))
     ]
-    session.execute(insert(Label), events)
-    triggered = advance_rounds(services, session, project, events, within=within)
-    n_labels = sum(event["action"] == "label" and event["pool_id"] in found.candidates for event in events)
-    triggered += count_labels(services, session, project, n_labels)
+    session.execute(_INSERT, events)
+    waiting = {"pool_ids": list({pool_id for pool_id, _ in said}), "project_id": project.id}
+    has_rounds, has_schedules = session.execute(_WAITING, waiting).one()
+    triggered: list[str] = []
+    if has_rounds or within is not None:
+        triggered += advance_rounds(services, session, project, events, within=within)
+    if has_schedules:
+        n_labels = sum(event["action"] == "label" and event["pool_id"] in found.candidates for event in events)
+        triggered += count_labels(services, session, project, n_labels)
     labels = [LabelOut(**event, key=key) for event, (_, key) in zip(events, found.places, strict=True)]
     return Recorded(labels=labels, triggered=list(dict.fromkeys(triggered)))
 

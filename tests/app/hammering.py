@@ -2,12 +2,17 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import httpx
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
 from sqlalchemy import func, select
 
+import app.api
 from app.db.tables import Base
 from app.main import create_app
 from app.settings import Settings
@@ -89,11 +94,9 @@ def files(service: Service) -> list[str]:
 def stored(service: Service) -> tuple[dict[str, int], list[str]]:
     """How many rows each table has, and which files there are."""
     with service.services.database.read() as session:
-        counts = {
-            name: session.execute(select(func.count()).select_from(table)).scalar_one()
-            for name, table in Base.metadata.tables.items()
-        }
-    return counts, files(service)
+        tables = Base.metadata.tables.items()
+        counts = select(*(select(func.count()).select_from(t).scalar_subquery().label(name) for name, t in tables))
+        return dict(session.execute(counts).one()._mapping), files(service)
 
 
 @lru_cache
@@ -128,3 +131,17 @@ def refused(service: Service, method: str, path: str, status: int, *says: str, *
 
 def pointers(problem: dict[str, Any]) -> list[str]:
     return [error["pointer"] for error in problem["errors"]]
+
+
+def routes() -> set[tuple[str, str]]:
+    """Method and path of every route under /v1, in the schema or not."""
+    modules = [import_module(f"app.api.{found.name}") for found in iter_modules(app.api.__path__)]
+    return {
+        (method, route.path)
+        for module in modules
+        for router in vars(module).values()
+        if isinstance(router, APIRouter)
+        for route in router.routes
+        if isinstance(route, APIRoute) and route.path.startswith("/v1/")
+        for method in route.methods
+    }

@@ -490,9 +490,9 @@ def test_a_schedule_that_would_never_run_is_refused(service: Service, world: Wor
         ({"cron": "0 3 * * *", "every_labels": 5}, trigger),
         ({"every_labels": 0}, "greater than or equal to 1"),
         ({"every_labels": 5, "debounce_seconds": -1}, "greater than or equal to 0"),
-        ({"every_labels": 5, "training": {"n_members": 1001}}, "the cap is 1,000"),
+        ({"every_labels": 5, "training": {"n_members": 1001}}, "over the cap of 1,000"),
         ({"every_labels": 5, "training": {"posterior": {"name": "magic"}}}, "expected tags"),
-        ({"every_labels": 5, "then_open_round": {"pool_id": world.pool_id, "k": 10_001}}, "the cap is 10,000"),
+        ({"every_labels": 5, "then_open_round": {"pool_id": world.pool_id, "k": 10_001}}, "over the cap of 10,000"),
     ]
     for body, says in cases:
         refused(service, "POST", path, 422, says, json=body)
@@ -622,16 +622,11 @@ def parquet(**columns: Any) -> bytes:
     return file.getvalue()
 
 
-def bomb() -> bytes:
-    """Two megabytes of Parquet that unpack to sixteen gigabytes."""
-    file = io.BytesIO()
-    n = 2**24
-    zeros = pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, dtype=np.int32)), pa.array(["x" * 2**10]))
-    table = pa.table(
-        {"a": pa.array(np.zeros(n, dtype=np.float32)), "b": np.zeros(n, dtype=np.float32), "payload": zeros}
-    )
-    pq.write_table(table, file, compression="zstd")
-    return file.getvalue()
+def bomb(n_rows: int) -> bytes:
+    """A kilobyte of text for each row, which Parquet spells once."""
+    said_once = pa.DictionaryArray.from_arrays(np.zeros(n_rows, dtype=np.int32), ["x" * 1024])
+    zeros = np.zeros(n_rows, dtype=np.float32)
+    return parquet(a=zeros, b=zeros, payload=said_once)
 
 
 def test_a_file_that_cannot_be_read_is_refused_at_once(service: Service, world: World) -> None:
@@ -683,20 +678,26 @@ def test_a_file_that_cannot_be_read_is_refused_at_once(service: Service, world: 
     refused(service, "PUT", path, 409, "create another pool", **csv)
 
 
-def test_a_parquet_bomb_is_defused(service: Service, world: World) -> None:
-    content = bomb()
-    assert len(content) < 2**21
-    path = f"/pools/{world.empty_pool_id}/data"
-    headers = {"Content-Type": "application/vnd.apache.parquet"}
+def test_a_parquet_bomb_is_defused(database: Database, make_service: Any) -> None:
+    service = make_service(database, max_pool_bytes=2**26)
+    pool_id = empty_pool(service, classification(service))
     before = stored(service)
-    response = service.client.put(f"/v1{path}", content=content, headers=headers)
-    if response.status_code == 202:
-        service.run_jobs()
-        found = service.get(f"/pools/{world.empty_pool_id}")
-        assert (found["status"], found["n_rows"], found["error"]["status"]) == ("failed", 0, 422)
-        assert files(service) == before[1]
-    else:
-        assert (response.status_code, stored(service)) == (422, before)
+    headers = {"Content-Type": "application/vnd.apache.parquet"}
+    zeros = pa.ListArray.from_arrays(np.array([0, 2**25], dtype=np.int32), np.zeros(2**25, dtype=np.float32))
+    for content, says in [
+        (bomb(2**24), "split it"),  # its features alone
+        (parquet(x=zeros), "numbers in 'x' for 1 rows"),
+    ]:
+        assert len(content) < 2**21
+        refused(service, "PUT", f"/pools/{pool_id}/data", 422, says, content=content, headers=headers)
+    content = bomb(2**20)  # a gigabyte of payloads, which the first rows do not show
+    assert len(content) < 2**17
+    assert service.client.put(f"/v1/pools/{pool_id}/data", content=content, headers=headers).status_code == 202
+    service.run_jobs()
+    found = service.get(f"/pools/{pool_id}")
+    assert (found["status"], found["n_rows"], found["error"]["status"]) == ("failed", 0, 422)
+    assert "at most 67,108,864 fit in a pool" in found["error"]["detail"]
+    assert files(service) == before[1]
 
 
 def raw(service: Service, head: str, body: bytes = b"") -> bytes:

@@ -104,17 +104,9 @@ def test_the_demo_runs_through_a_service_and_draws(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_the_demo_and_the_service_it_started(tmp_path: Path) -> None:
-    env = {name: value for name, value in clean_environment(tmp_path).items() if name != "BENSEMBLE_PORT"}
     with socket.create_server(("127.0.0.1", 0)) as free:
-        env["BENSEMBLE_PORT"] = str(free.getsockname()[1])
-    env["TMPDIR"] = str(tmp_path)
-    demo = Up.__new__(Up)
-    demo.out, demo.log = tmp_path / "out", tmp_path / "log"
-    with demo.out.open("wb") as out, demo.log.open("wb") as log:
-        demo.process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "app.cli", "demo"], env=env, cwd=tmp_path, stdout=out, stderr=log
-        )
-    demo._pids = {demo.process.pid}
+        port = str(free.getsockname()[1])  # where nothing answers
+    demo = Up(tmp_path, clean_environment(tmp_path, BENSEMBLE_PORT=port, TMPDIR=str(tmp_path)), "demo")
     wait_for(lambda: "Started http" in demo.said or demo.process.poll() is not None, 60)
     pids = demo.pids()
     assert len(pids) >= 5

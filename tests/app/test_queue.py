@@ -269,6 +269,17 @@ def test_a_cancel_of_what_has_ended_changes_nothing(database: Database) -> None:
     assert (job.status, job.result, job.cancel_requested) == ("succeeded", {"answer": 42}, False)
 
 
+def test_a_cancel_of_a_job_whose_worker_fell_silent_does_not_wait_for_another_worker(database: Database) -> None:
+    add(database)
+    old = take(database, lease_seconds=0.0)
+    assert old is not None
+    with database.write() as session:
+        assert queue.request_cancel(session, old.id).status == "cancelled"
+    with pytest.raises(queue.LeaseLost), database.write() as session:
+        queue.beat(session, old.id, old.token, lease_seconds=60)
+    assert take(database) is None
+
+
 def test_an_unknown_job_is_named(database: Database) -> None:
     with pytest.raises(queue.JobMissing, match="there is no job nowhere"), database.write() as session:
         queue.request_cancel(session, "nowhere")

@@ -24,13 +24,13 @@ def clean_environment(data_dir: Path, **changes: str) -> dict[str, str]:
 
 
 class Up:
-    """What it printed, and all its processes."""
+    """A command that runs, what it printed, and all its processes."""
 
-    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+    def __init__(self, folder: Path, env: dict[str, str], command: str = "up") -> None:
         self.out, self.log = folder / "stdout", folder / "stderr"
         with self.out.open("wb") as out, self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "app.cli", "up"], env=env, cwd=folder, stdout=out, stderr=log
+                [sys.executable, "-u", "-m", "app.cli", command], env=env, cwd=folder, stdout=out, stderr=log
             )
         self._pids: set[int] = {self.process.pid}
 

@@ -1,0 +1,106 @@
+"""The README's code blocks are run as they stand, and what it lists is compared with what there is."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bensemble_core as bc
+from app.settings import Settings
+from tests.app.upping import ROOT, Up, clean_environment, service_up
+
+README = (ROOT / "README.md").read_text()
+RUN = re.compile(r"<!-- run: (\w+) -->\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCKS = dict(RUN.findall(README))
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with service_up(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the reader types; one block finds the files of another."""
+    return tmp_path_factory.mktemp("reader")
+
+
+def run(command: list[str], code: str, folder: Path, **env: str) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # as in an activated environment
+    environment = clean_environment(folder, PATH=path, **env)
+    ran = subprocess.run(
+        [*command, code], cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def as_reader(up: Up) -> dict[str, str]:
+    return {"BENSEMBLE_URL": up.url, "BENSEMBLE_API_KEY": up.key}
+
+
+def test_the_page_has_the_blocks_that_are_run_here() -> None:
+    assert list(BLOCKS) == ["curl", "python", "library", "rank"]
+
+
+def test_the_loop_in_curl_ends_with_five_rows_to_label(up: Up, folder: Path) -> None:
+    said = run(["bash", "-euo", "pipefail", "-c"], BLOCKS["curl"], folder, **as_reader(up)).splitlines()
+    assert said[0] == "10"
+    assert said[1] == "rank,row,key,score,payload"
+    assert [re.match(r"(\d+),\d+,point-\d+,", line)[1] for line in said[2:]] == list("12345")  # type: ignore[index]
+
+
+def test_the_loop_in_python_learns(up: Up, folder: Path) -> None:
+    said = run([sys.executable, "-c"], BLOCKS["python"], folder, **as_reader(up)).splitlines()
+    points = [re.fullmatch(r"(\d+) labels: accuracy (\S+)", line).groups() for line in said]  # type: ignore[union-attr]
+    assert [n for n, _ in points] == ["20", "40", "60"]
+    assert float(points[-1][1]) > float(points[0][1])
+
+
+def test_the_library_example_and_then_ranking_its_files(folder: Path) -> None:
+    said = run([sys.executable, "-c"], BLOCKS["library"], folder)
+    assert "tensor" in said
+    lines = run(["bash", "-euc"], BLOCKS["rank"], folder).splitlines()
+    assert lines[0] == "rank,row,key,score"
+    assert len(lines) == 6
+
+
+def test_the_settings_table_is_complete_and_has_the_right_defaults() -> None:
+    table = dict(re.findall(r"^\| `BENSEMBLE_(\w+)` \| (?:`([^`]*)`)? *\|", README, re.MULTILINE))
+    assert [name.lower() for name in table] == list(Settings.model_fields)
+    shown = Settings(**{name.lower(): value for name, value in table.items()})
+    default = Settings(**{name: field.default for name, field in Settings.model_fields.items()})
+    assert shown.model_dump() == default.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("row", "names"),
+    [
+        ("models", bc.MODELS),
+        ("posteriors", bc.POSTERIORS),
+        ("acquisitions", bc.ACQUISITIONS),
+        ("selections", bc.SELECTIONS),
+    ],
+)
+def test_what_there_is_to_choose_from_is_listed(row: str, names: dict[str, object]) -> None:
+    listed = re.search(rf"^\| {row} \| ([^;|]*)", README, re.MULTILINE)
+    assert listed
+    assert re.findall(r"`(\w+)`", listed[1]) == list(names)
+
+
+def test_files_that_the_page_points_to_exist() -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
+    for path in re.findall(r"`((?:bensemble_core|tests|docker|docs)/[\w/.-]*)`", README):
+        assert (ROOT / path).exists(), path
+
+
+def test_every_make_target_that_the_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:^|`)make ([a-z]+)", README, re.MULTILINE)) <= targets
+    assert {"setup", "up", "demo", "test", "check", "soak", "bench"} <= targets
