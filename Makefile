@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BENCHMARKS := $(patsubst benchmarks/%.py,bench-%,$(filter-out benchmarks/__init__.py,$(wildcard benchmarks/*.py)))
+BENCHMARKS := service
 
 .PHONY: setup up demo test check soak bench clean
 
@@ -40,15 +40,15 @@ soak: setup
 
 # benchmarks/NAME.py runs in .venv. Where benchmarks/NAME.requirements.txt lies beside it, that is a peer's: it runs in
 # an environment of its own, so that what a peer pins cannot change what we measure.
-bench: $(BENCHMARKS)
+bench: $(BENCHMARKS:%=bench-%)
 
 bench-%: setup
 	@if [ -e benchmarks/$*.requirements.txt ]; then \
-		test -x build/bench/$*/bin/python || $(BIN)/python -m venv build/bench/$* && \
+		{ test -x build/bench/$*/bin/python || $(BIN)/python -m venv build/bench/$*; } && \
 		build/bench/$*/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/$*.requirements.txt && \
-		build/bench/$*/bin/python benchmarks/$*.py; \
+		build/bench/$*/bin/python -m benchmarks.$*; \
 	else \
-		$(BIN)/python benchmarks/$*.py; \
+		$(BIN)/python -m benchmarks.$*; \
 	fi
 
 clean:

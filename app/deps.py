@@ -84,7 +84,7 @@ def anyone(scope: Scope) -> Any:
 def on(table: type[Base], scope: Scope, *, parameter: str) -> Any:
     """A dependency that resolves the row named in the path, or answers 404; other people's rows are not there."""
     noun = table.__tablename__.replace("api_", "")
-    query = select(table).where(inspect(table).primary_key[0] == bindparam("id"))  # built once: it costs what it saves
+    query = select(table).where(inspect(table).primary_key[0] == bindparam("id"))  # building costs more than running
 
     def resolve(request: Request, credentials: Credentials) -> Context[Any]:
         services: Services = request.app.state.services
@@ -135,9 +135,10 @@ class EdgeRoute(APIRoute):
         """As FastAPI would; `prepared` carries the headers that the endpoint has set."""
         status = (prepared.status_code if prepared is not None else None) or self.status_code or 200
         if status == 204:
-            return Response(status_code=status)
-        body = self._model.dump_json(self._model.validate_python(answer, from_attributes=True), by_alias=True)
-        response = Response(body, status, media_type="application/json")
+            response = Response(status_code=status)
+        else:
+            body = self._model.dump_json(self._model.validate_python(answer, from_attributes=True), by_alias=True)
+            response = Response(body, status, media_type="application/json")
         response.headers.raw.extend(prepared.headers.raw if prepared is not None else ())
         return response
 

@@ -1,6 +1,6 @@
 """The reference for label posts: FastAPI and SQLAlchemy, one insert and one commit a request, and nothing else.
 
-`python -m benchmarks.bare DATABASE_URL PORT`. The columns, the engine's settings and the server's are the service's own.
+`python -m benchmarks.bare DATABASE_URL PORT`. Columns, engine settings and server settings are the service's own.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A worker whose jobs do nothing, to see what a job costs by itself: `python -m benchmarks.empty_jobs SETTINGS_JSON`."""
+"""A worker whose jobs do nothing, to see what a job itself costs: `python -m benchmarks.empty_jobs SETTINGS_JSON`."""
 
 import sys
 

@@ -314,9 +314,7 @@ def measure_jobs(folder: Path, plan: Plan) -> list[Line]:
 
     def jobs() -> float:
         with database.write() as session:
-            ids = [
-                queue.enqueue(session, kind="nothing", queue="score", payload={}).job.id for _ in range(plan.n_jobs)
-            ]
+            ids = [queue.enqueue(session, kind="nothing", queue="score", payload={}).job.id for _ in range(plan.n_jobs)]
         ended = select(func.count(), func.min(Job.started_at), func.max(Job.finished_at)).where(
             Job.id.in_(ids), Job.status == "succeeded"
         )

@@ -13,9 +13,9 @@ from app.settings import Settings
 INLINE_LEASE_SECONDS = 24 * 3600.0
 
 
-def run_due(database: Database, settings: Settings, queues: Sequence[str], handlers: Mapping[str, str]) -> int:
-    """Until nothing is due, also of what the jobs themselves enqueue; the number of jobs run."""
-    n_run = 0
+def run_due(database: Database, settings: Settings, queues: Sequence[str], handlers: Mapping[str, str]) -> list[str]:
+    """Until nothing is due, also of what the jobs themselves enqueue; the jobs' ids in the order in which they ran."""
+    ran: list[str] = []
     while True:
         with database.write() as session:
             job = queue.claim(
@@ -26,7 +26,7 @@ def run_due(database: Database, settings: Settings, queues: Sequence[str], handl
                 max_crashes=settings.max_crashes,
             )
         if job is None:
-            return n_run
+            return ran
         context = JobContext(
             job_id=job.id,
             token=job.token,
@@ -42,4 +42,4 @@ def run_due(database: Database, settings: Settings, queues: Sequence[str], handl
         outcome = perform(load(handlers[job.kind]), context)
         with database.write() as session:
             write_end(session, settings, job, outcome)
-        n_run += 1
+        ran.append(job.id)

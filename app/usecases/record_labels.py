@@ -18,12 +18,15 @@ from app.targets import parse_label
 from app.usecases.advance_rounds import advance_rounds
 from app.usecases.fire_schedules import count_labels
 
-# Built once, and on the table: for one label, building a statement and going through the mapper cost more than running it.
-_INSERT = insert(Base.metadata.tables[Label.__tablename__])
+# built once and without the mapper, either of which costs more than running the statement for one label
+_LABEL, _ROUND, _SCHEDULE = (Base.metadata.tables[table.__tablename__] for table in (Label, Round, Schedule))
+_INSERT = insert(_LABEL)
 _WAITING = select(
-    exists().where(Round.pool_id.in_(bindparam("pool_ids", expanding=True)), Round.status == "open"),
+    exists().where(_ROUND.c.pool_id.in_(bindparam("pool_ids", expanding=True)), _ROUND.c.status == "open"),
     exists().where(
-        Schedule.project_id == bindparam("project_id"), Schedule.paused.is_(False), Schedule.every_labels.is_not(None)
+        _SCHEDULE.c.project_id == bindparam("project_id"),
+        _SCHEDULE.c.paused.is_(False),
+        _SCHEDULE.c.every_labels.is_not(None),
     ),
 )
 

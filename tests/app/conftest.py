@@ -4,7 +4,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from sklearn.datasets import load_digits
 from app.auth import Scope, create_key
 from app.db.engine import Database
 from app.handlers import HANDLERS, QUEUES
-from app.jobs import queue
-from app.jobs.context import JobContext, JobFailed
+from app.jobs.inline import run_due
 from app.main import create_app
 from app.services import Services, open_objects
 from app.settings import Settings
@@ -28,43 +26,14 @@ from app.settings import Settings
 class Service:
     client: httpx.Client
     services: Services
-    ran: list[str]
 
     def key(self, *scopes: Scope, projects: list[str] | None = None, name: str = "tester") -> str:
         with self.services.database.write() as session:
             return create_key(session, name=name, scopes=scopes or ("admin",), project_ids=projects)[1]
 
     def run_jobs(self) -> list[str]:
-        """What a worker would do until nothing is due; job ids in the order in which they ended."""
-        done = []
-        while True:
-            with self.services.database.write() as session:
-                job = queue.claim(session, queues=list(QUEUES), worker="test", lease_seconds=600, max_crashes=3)
-            if job is None:
-                return done
-            module, _, name = HANDLERS[job.kind].partition(":")
-            context = JobContext(
-                job_id=job.id,
-                token=job.token,
-                kind=job.kind,
-                payload=job.payload,
-                project_id=job.project_id,
-                attempt=job.attempts,
-                checkpoint=job.checkpoint,
-                database=self.services.database,
-                settings=self.services.settings,
-                send=lambda message: None,
-            )
-            try:
-                getattr(import_module(module), name)(context)
-                if not context.is_finished:
-                    with context.finish({}):
-                        pass
-            except JobFailed as failure:
-                with self.services.database.write() as session:
-                    queue.fail(session, job.id, job.token, failure.problem, retry_in=None)
-            done.append(job.id)
-            self.ran.append(job.kind)
+        """What a worker would do until nothing is due; job ids in the order in which they ran."""
+        return run_due(self.services.database, self.services.settings, list(QUEUES), HANDLERS)
 
     def post(self, path: str, body: Any = None, status: int | None = None, **headers: str) -> Any:
         response = self.client.post(f"/v1{path}", json=body, headers=headers)
@@ -108,7 +77,6 @@ def make_service(tmp_path: Path) -> Iterator[Callable[..., Service]]:
         service = Service(
             client=httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=60),
             services=services,
-            ran=[],
         )
         opened.append((server, thread, service.client))
         service.client.headers["Authorization"] = f"Bearer {service.key()}"
