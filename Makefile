@@ -46,9 +46,9 @@ bench-%: setup
 	@if [ -e benchmarks/$*.requirements.txt ]; then \
 		{ test -x build/bench/$*/bin/python || $(BIN)/python -m venv build/bench/$*; } && \
 		build/bench/$*/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/$*.requirements.txt && \
-		build/bench/$*/bin/python -m benchmarks.$*; \
+		build/bench/$*/bin/python benchmarks/$*.py; \
 	else \
-		$(BIN)/python -m benchmarks.$*; \
+		$(BIN)/python benchmarks/$*.py; \
 	fi
 
 clean:

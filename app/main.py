@@ -11,12 +11,12 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import IntegrityError, NoResultFound, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from app.api import ensembles, jobs, keys, labels, pools, projects, rankings, rounds, schedules, system
-from app.errors import Conflict, Malformed, NotReady, Problem, ProblemResponse, TooLarge, problem_response
+from app.errors import Conflict, Malformed, NotFound, NotReady, Problem, ProblemResponse, TooLarge, problem_response
 from app.limits import BodyCap, RateLimit
 from app.monitoring import RequestLog
 from app.schemas.common import WITHOUT_NUL, ProblemOut
@@ -103,6 +103,10 @@ def _handle_errors(app: FastAPI) -> None:
     def _integrity(request: Request, error: IntegrityError) -> JSONResponse:
         logger.warning("a change collided with another", extra={"reason": str(error.orig)})
         return problem_response(Conflict("something this depends on was changed or deleted meanwhile; try again"))
+
+    @app.exception_handler(NoResultFound)
+    def _vanished(request: Request, error: NoResultFound) -> JSONResponse:
+        return problem_response(NotFound("something this is about was deleted meanwhile"))
 
     @app.exception_handler(OperationalError)
     def _busy(request: Request, error: OperationalError) -> JSONResponse:

@@ -3,6 +3,7 @@
 from app.db.tables import Pool, PoolData, Project
 from app.jobs.context import JobContext, JobFailed
 from app.services import job_services
+from app.storage.errors import MissingObject
 from app.storage.readers import BadData, Columns, open_reader
 from app.targets import row_width
 from app.usecases.receive_file import limits_of
@@ -35,6 +36,9 @@ def ingest_pool(job: JobContext) -> None:
                 reader,
                 report=lambda n_rows: job.progress(n_rows, max(total, n_rows), f"{n_rows:,} rows read"),
             )
+    except MissingObject as error:  # deleted when an earlier attempt found a mistake in it
+        detail = f"the file is no longer there; send it again with PUT /v1/pools/{pool.id}/data"
+        raise JobFailed({"title": "The file is gone", "detail": detail, "status": 409}) from error
     except BadData as error:
         services.objects.delete([payload["upload_key"]])
         raise JobFailed({"title": "The file can't be used", "detail": error.message, "status": 422}) from error

@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from fastapi.concurrency import run_in_threadpool
+from sqlalchemy.exc import NoResultFound
 from sqlalchemy.orm import Session
 
 from app.db import projects
 from app.db.tables import Job, Pool, PoolData, Project
 from app.db.types import new_id
-from app.errors import Conflict, Malformed, Unsupported
+from app.errors import Conflict, Malformed, Problem, Unsupported
 from app.jobs import queue
 from app.services import Services
 from app.settings import Settings
@@ -82,11 +83,11 @@ def _check(services: Services, project: Project, upload: Upload) -> None:
 
 
 def queue_ingest(services: Services, session: Session, pool: Pool, upload: Upload, *, annotator: str) -> Job:
-    projects.lock(session, pool.project_id)
-    pool = session.get_one(Pool, pool.id, populate_existing=True)
     try:
+        projects.lock(session, pool.project_id)
+        pool = session.get_one(Pool, pool.id, populate_existing=True)
         refuse_second_file(session, pool)
-    except Conflict:
+    except (Problem, NoResultFound):
         services.objects.delete([upload.key])
         raise
     job = queue.enqueue(

@@ -17,6 +17,7 @@ from app.storage.errors import BadData
 from app.storage.readers.batch import Features, Label
 
 MAX_KEY_BYTES = 1024
+MAX_DEPTH = 100  # of a payload
 
 
 def as_features(values: NDArray[Any], first_row: int, names: Sequence[str] | None = None) -> Features:
@@ -102,6 +103,12 @@ def as_payload(value: object, row: int, column: str, max_bytes: int, *, is_text:
             row=row,
             column=column,
         ) from None
+    if _is_deep(data):
+        raise BadData(
+            f"Row {row}: the payload ({column!r}) is nested deeper than {MAX_DEPTH} levels; send it as text.",
+            row=row,
+            column=column,
+        )
     if len(data) > max_bytes:
         raise BadData(
             f"Row {row}: the payload ({column!r}) has {len(data):,} bytes, at most {max_bytes:,} are kept; "
@@ -117,11 +124,24 @@ def refuse_constant(token: str) -> NoReturn:
 
 
 def _is_json(text: str) -> bool:
+    """And such as can be written again: JSON can spell 1e999 and half of a surrogate pair."""
     try:
-        json.loads(text, parse_constant=refuse_constant)
+        json.dumps(json.loads(text, parse_constant=refuse_constant), ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         return False
-    return True
+    return not _is_deep(text.encode())
+
+
+def _is_deep(data: bytes) -> bool:
+    """Nested deeper than an answer can be; most texts have too few brackets for that, and are not parsed again."""
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    level, depth = [json.loads(data)], 0
+    while level:
+        depth += 1
+        nested = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [child for children in nested for child in children if isinstance(child, (dict, list))]
+    return depth > MAX_DEPTH
 
 
 def _short(value: object) -> str:
