@@ -17,6 +17,10 @@ from app.schemas.common import JobOut, Page
 from app.views import job_view
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=EdgeRoute)
+_EVENT = {
+    "type": "object",
+    "properties": {"event": {"const": "job"}, "data": {"type": "string", "description": "The job, as JSON."}},
+}
 
 
 @router.get("/projects/{project_id}/jobs", responses=problems(404), summary="List a project's jobs")
@@ -56,7 +60,7 @@ def post_retry(job_id: str, context: Annotated[Context[Job], on(Job, "write", pa
 
 @router.get(
     "/jobs/{job_id}/events",
-    responses={**problems(404), 200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    responses={**problems(404), 200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
     response_class=StreamingResponse,
     summary="Follow a job",
 )

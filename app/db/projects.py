@@ -1,6 +1,6 @@
 """Queries about projects; a project's row is also the lock under which its changeable rows are changed."""
 
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from app.db.tables import Ensemble, EnsembleResult, Project
@@ -39,7 +39,3 @@ def take_label_numbers(session: Session, project_id: str, n: int) -> int:
     if last is None:
         raise NotFound(f"there is no project {project_id!r}")
     return last - n + 1
-
-
-def count_projects(session: Session) -> int:
-    return session.execute(select(func.count()).select_from(Project)).scalar_one()

@@ -44,10 +44,6 @@ class ProblemOut(BaseModel):
     errors: list[dict[str, Any]] | None = None
 
 
-class Reference(Out):
-    id: str
-
-
 class Page(BaseModel, Generic[T]):
     """One page. Ask again with `cursor=next_cursor` for the next; null means that was the last."""
 
@@ -101,9 +97,3 @@ def decode_cursor(cursor: str | None, *types: type) -> tuple[Any, ...] | None:
     except (ValueError, TypeError):
         pass
     raise Malformed("this cursor is not one of ours; pass `next_cursor` of the page before, unchanged")
-
-
-def page_of(rows: list[T], limit: int, cursor_of: Any) -> Page[T]:
-    """Rows were asked for one beyond the limit, to see whether there is a next page."""
-    more = len(rows) > limit
-    return Page(items=rows[:limit], next_cursor=cursor_of(rows[limit - 1]) if more else None)
