@@ -23,6 +23,7 @@ from app.schemas.common import WITHOUT_NUL, ProblemOut
 from app.schemas.pools import PoolIn
 from app.services import Services
 from app.settings import Settings, get_settings
+from app.storage.errors import StorageError
 from app.watcher import Watcher
 
 logger = logging.getLogger(__name__)
@@ -113,6 +114,11 @@ def _handle_errors(app: FastAPI) -> None:
         logger.error("the database did not answer", extra={"reason": str(error.orig)})
         problem = NotReady("the database did not answer in time; try again", headers={"Retry-After": "1"})
         return problem_response(problem)
+
+    @app.exception_handler(StorageError)
+    def _storage(request: Request, error: StorageError) -> JSONResponse:
+        logger.error("the storage did not answer", extra={"reason": str(error)})
+        return problem_response(NotReady("the storage did not answer; try again", headers={"Retry-After": "1"}))
 
     @app.exception_handler(ClientDisconnect)
     def _gone(request: Request, error: ClientDisconnect) -> Response:

@@ -25,7 +25,7 @@ def ingest_pool(job: JobContext) -> None:
                 source,
                 width=row_width(project.input),
                 columns=Columns(**payload["columns"]),
-                limits=limits_of(job.settings),
+                limits=limits_of(job.settings, services.objects.size(payload["upload_key"])),
             )
             total = reader.n_rows or 0
             stored = write_pool(

@@ -13,10 +13,11 @@ from app.db.types import new_id
 from app.errors import Conflict, Malformed, Problem, Unsupported
 from app.jobs import queue
 from app.services import Services
-from app.settings import Settings
+from app.settings import GIB, Settings
 from app.storage.readers import BadData, Columns, Kind, Limits, check_head, kind_of
 from app.targets import row_width
 
+UNPACKED_BYTES, UNPACKED_RATIO = GIB, 100
 ACTIVE = ("queued", "running")
 
 
@@ -63,8 +64,10 @@ async def _again(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
         yield chunk
 
 
-def limits_of(settings: Settings) -> Limits:
-    return Limits(max_rows=settings.max_pool_rows, max_bytes=settings.max_pool_bytes)
+def limits_of(settings: Settings, upload_bytes: int) -> Limits:
+    """Rows of a small file may compress well, but not without end: a bomb is stopped long before the pool's own cap."""
+    unpacked = max(UNPACKED_BYTES, UNPACKED_RATIO * upload_bytes)
+    return Limits(max_rows=settings.max_pool_rows, max_bytes=min(settings.max_pool_bytes, unpacked))
 
 
 def _check(services: Services, project: Project, upload: Upload) -> None:
@@ -76,7 +79,7 @@ def _check(services: Services, project: Project, upload: Upload) -> None:
                 source,
                 width=row_width(project.input),
                 columns=upload.columns,
-                limits=limits_of(services.settings),
+                limits=limits_of(services.settings, services.objects.size(upload.key)),
             )
     except BadData as error:
         raise Malformed(error.message) from error

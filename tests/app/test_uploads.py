@@ -22,6 +22,7 @@ from app.auth import create_key
 from app.db.engine import Database
 from app.db.migrate import migrate
 from app.settings import Settings
+from app.usecases.receive_file import limits_of
 from tests.app.conftest import Service
 from tests.app.hammering import classification, empty_pool, files, refused, regression, stored
 from tests.app.working import wait_for
@@ -399,3 +400,10 @@ def growth_of(folder: Path, n_rows: int) -> float:
 
 def test_a_million_rows_pass_through_little_memory(tmp_path: Path) -> None:
     assert growth_of(tmp_path, 1_000_000) < 150
+
+
+def test_a_small_file_may_not_unpack_without_end() -> None:
+    settings = Settings()
+    assert limits_of(settings, 2**20).max_bytes == 2**30
+    assert limits_of(settings, 2**27).max_bytes == 100 * 2**27
+    assert limits_of(settings, 2**32).max_bytes == settings.max_pool_bytes
