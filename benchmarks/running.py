@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -63,21 +63,19 @@ def free_port() -> int:
 
 
 def _is_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection(HOST, port, timeout=5)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()
+    with closing(http.client.HTTPConnection(HOST, port, timeout=5)) as connection:
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
 
 
 class Client:
-    """JSON over one kept connection."""
+    """JSON, over a connection a request: a kept one would be closed by the server between two slow turns."""
 
     def __init__(self, port: int, key: str) -> None:
-        self._connection = http.client.HTTPConnection(HOST, port, timeout=120, blocksize=SEND_BYTES)
+        self._port = port
         self._authorization = {"Authorization": f"Bearer {key}"}
 
     def get(self, path: str) -> Any:
@@ -92,9 +90,11 @@ class Client:
         return self._send("PUT", path, body, {"Content-Type": content_type, "Content-Length": str(size)})
 
     def _send(self, method: str, path: str, body: bytes | BinaryIO | None, headers: dict[str, str]) -> Any:
-        self._connection.request(method, path, body=body, headers={**self._authorization, **headers})
-        answer = self._connection.getresponse()
-        text = answer.read()
+        connection = http.client.HTTPConnection(HOST, self._port, timeout=120, blocksize=SEND_BYTES)
+        with closing(connection):
+            connection.request(method, path, body=body, headers={**self._authorization, **headers})
+            answer = connection.getresponse()
+            text = answer.read()
         if answer.status >= 300:
             raise RuntimeError(f"{method} {path} was answered with {answer.status}: {text[:500].decode()}")
         return json.loads(text)
