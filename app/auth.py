@@ -10,9 +10,9 @@ from typing import Literal, get_args
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.db.tables import ApiKey
+from app.db.tables import ApiKey, Project
 from app.db.types import database_time, new_id
-from app.errors import Forbidden, Unauthorised
+from app.errors import Forbidden, Malformed, Unauthorised
 
 Scope = Literal["read", "label", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)  # each includes those before it
@@ -55,6 +55,11 @@ def create_key(
     expires_at: datetime | None = None,
 ) -> tuple[ApiKey, str]:
     """The key's row and its secret; the secret can't be had again."""
+    known = set(session.scalars(select(Project.id).where(Project.id.in_(project_ids or ()))))
+    if unknown := [project_id for project_id in project_ids or () if project_id not in known]:
+        raise Malformed(
+            f"there is no project {unknown[0]!r}; a key that names it would see nothing", pointer="/project_ids"
+        )
     secret = f"bk_{secrets.token_urlsafe(32)}"
     key = ApiKey(
         id=new_id(),

@@ -3,6 +3,7 @@
 import argparse
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -27,8 +28,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(arguments.run(arguments) or 0)
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        if (told := _explain(error)) is None:
+            raise
+        print(f"bensemble: {told}", file=sys.stderr)
+        return EX_CONFIG
     except BrokenPipeError:
         return 1
+
+
+def _explain(error: Exception) -> str | None:
+    """One line for what the operator can mend; None for what is our own fault."""
+    from pydantic import ValidationError
+    from sqlalchemy.exc import ArgumentError, OperationalError
+
+    from app.errors import Problem
+    from app.storage.errors import StorageError
+
+    if isinstance(error, ValidationError) and error.title == "Settings":
+        first = error.errors()[0]
+        return f"BENSEMBLE_{str(first['loc'][0]).upper()} is {first['input']!r}: {first['msg']}"
+    if isinstance(error, OperationalError):
+        reason = str(error.orig).strip().splitlines()[0]
+        return f"the database does not answer ({reason}); check BENSEMBLE_DATABASE_URL"
+    if isinstance(error, ArgumentError) or (type(error) is ValueError and "database" in str(error)):
+        return f"{error}; check BENSEMBLE_DATABASE_URL"
+    if isinstance(error, (OSError, StorageError)):
+        return f"{error}; check BENSEMBLE_DATA_DIR and BENSEMBLE_STORAGE_URL"
+    return error.detail if isinstance(error, Problem) else None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,6 +109,7 @@ def _up(arguments: argparse.Namespace) -> int:
     from app.db.engine import Database
     from app.db.migrate import migrate
     from app.logs import configure_logs
+    from app.services import open_objects
     from app.settings import get_settings
 
     settings = get_settings()
@@ -92,6 +120,7 @@ def _up(arguments: argparse.Namespace) -> int:
         return EX_CONFIG
     port = listener.getsockname()[1]
     listener.close()
+    open_objects(settings).ping()
     database = Database.connect(settings.database_url)
     migrate(database)
     first_key = _first_key(database)
@@ -195,6 +224,9 @@ def _worker(arguments: argparse.Namespace) -> int:
     settings = get_settings()
     configure_logs(settings.log_level, settings.log_format)
 
+    if (problem := _device_problem(settings.device)) is not None:
+        print(problem, file=sys.stderr)
+        return EX_CONFIG
     swept_at = -SWEEP_SECONDS
 
     def now_and_then(database: "Database") -> None:
@@ -207,6 +239,20 @@ def _worker(arguments: argparse.Namespace) -> int:
     preload = [module for name in queues for module in QUEUES[name]]
     run_worker(settings, queues, HANDLERS, tick=now_and_then, preload=preload)
     return 0
+
+
+def _device_problem(device: str) -> str | None:
+    """Tried in a process of its own: this one stays free of torch. A worker that can't compute must not take jobs."""
+    if device in ("auto", "cpu"):
+        return None
+    trial = subprocess.run(
+        [sys.executable, "-c", "import sys, torch; torch.empty(1, device=sys.argv[1])", device],
+        capture_output=True,
+        text=True,
+    )
+    if trial.returncode == 0:
+        return None
+    return f"bensemble: device {device!r} can't be used ({trial.stderr.strip().splitlines()[-1]}); take auto or cpu"
 
 
 def _migrate(arguments: argparse.Namespace) -> int:

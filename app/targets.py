@@ -1,5 +1,7 @@
 """What a label may be in a project, and how labels become numbers to train on."""
 
+import contextlib
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +21,9 @@ def parse_label(task: dict[str, Any], value: Any, *, pointer: str | None = None)
     """A class name, or a number (or list of them) as it is stored; anything else is refused."""
     if task["kind"] == "classification":
         return _class_name(task["classes"], value, pointer)
+    if isinstance(value, str) and value.lstrip().startswith("["):  # a list in a cell of a CSV file
+        with contextlib.suppress(ValueError):
+            value = json.loads(value)
     numbers = value if isinstance(value, list) else [value]
     if len(numbers) != task["outputs"]:
         raise Malformed(f"expected {task['outputs']} number(s), got {len(numbers)}", pointer=pointer)

@@ -253,6 +253,11 @@ def _notes(ensemble: Scorable | None, options: Any, pool: Tensor, picked: Tensor
             f"{options.name} has few values with {ensemble.n_members} members: {tied} rows tie at the lowest chosen "
             f"score {float(last):.6g}, and {taken} of them were chosen"
         )
+    if ensemble.n_members == 1 and not bool(pool.any()):
+        notes.append(
+            f"one member cannot disagree with itself: {options.name} is 0 for every row and these are simply the "
+            "first ones; use entropy or margin, or a posterior with several members"
+        )
     ceiling = entry.ceiling and entry.ceiling(options, ensemble.family, ensemble.log_weights, ensemble.n_members)
     if ceiling is not None and float(pool.max()) > 0.9 * ceiling:
         notes.append(

@@ -62,7 +62,8 @@ def list_labels(
     limit: Limit = 100,
 ) -> Any:
     """The consensus of each row (majority of the latest of each annotator; a tie leaves it `open`), or with
-    `history=true` every event in order. `format=csv` streams all of it, whatever `limit` says."""
+    `history=true` every event in order. Any label beats any number of skips. `format=csv` streams all of it, whatever
+    `limit` says; text that a spreadsheet would run as a formula (`=…`) gets a leading apostrophe, numbers never do."""
     if format == "csv":
         lines = _csv(context.services, context.resource, history=history)
         return StreamingResponse(
@@ -136,9 +137,17 @@ def _csv(services: Services, project: Project, *, history: bool) -> Iterator[str
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
         return json.dumps(value)
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(value):
         return "'" + value  # a spreadsheet would run it as a formula
     return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _line(values: list[Any]) -> str:

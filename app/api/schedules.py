@@ -58,7 +58,8 @@ def patch_schedule(
     context: Annotated[Context[Schedule], on(Schedule, "write", parameter="schedule_id")],
     wanted: SchedulePatch,
 ) -> ScheduleOut:
-    """A cron that is resumed goes on with its next time; what it missed while paused is not made up."""
+    """A cron that is resumed goes on with its next time. What came while it was paused, times or labels, is not made
+    up for."""
     return ScheduleOut.model_validate(pause_schedule(context.session, context.resource, wanted.paused))
 
 

@@ -22,7 +22,10 @@ class Database:
 
     @classmethod
     def connect(cls, url: str, *, pool_size: int = 10) -> "Database":
-        engine = _sqlite(url) if make_url(url).get_backend_name() == "sqlite" else _postgres(url, pool_size)
+        kind = make_url(url).get_backend_name()
+        if kind not in ("sqlite", "postgresql"):
+            raise ValueError(f"the database is sqlite:///… or postgresql://…, not {kind}; set BENSEMBLE_DATABASE_URL")
+        engine = _sqlite(url) if kind == "sqlite" else _postgres(url, pool_size)
         return cls(engine=engine, reader=engine.execution_options(reads_only=True))
 
     @property

@@ -71,6 +71,6 @@ class ConsensusOut(Out):
     pool_id: str
     row: int
     key: str
-    status: str
+    status: str = Field(description="unlabelled | labelled | open (a tie: it is ranked again) | skipped")
     value: Any = None
     n_annotators: int

@@ -12,7 +12,7 @@ from app.schemas.methods import AcquisitionSpec, SelectionSpec
 class RankingIn(In):
     acquisition: AcquisitionSpec = Field(default_factory=lambda: {"name": "bald"}, validate_default=True)
     selection: SelectionSpec = Field(default_factory=lambda: {"name": "top_k"}, validate_default=True)
-    k: int = Field(ge=1, le=2**31)
+    k: int = Field(ge=1, le=2**31, description="How many rows to choose.")
     ensemble_id: Annotated[Storable, Field(max_length=36)] | None = Field(None, description="Default: the current one.")
     seed: Seed = 0
 
@@ -39,7 +39,7 @@ class RankingOut(Out):
     watermark: int = Field(description="Rows labelled or skipped up to this label event are left out.")
     n_scored: int | None
     seconds: float | None
-    notes: list[str]
+    notes: list[str] = Field(description="What a reader of this ranking should know, e.g. that many rows tie.")
     items: list[RankedItem] | None
     job_id: str
     error: dict[str, Any] | None

@@ -14,7 +14,7 @@ class RoundIn(In):
     pool_id: Annotated[Storable, Field(max_length=36)]
     acquisition: AcquisitionSpec = Field(default_factory=lambda: {"name": "bald"}, validate_default=True)
     selection: SelectionSpec = Field(default_factory=lambda: {"name": "top_k"}, validate_default=True)
-    k: int = Field(ge=1, le=2**31)
+    k: int = Field(ge=1, le=2**31, description="Items. Rows that wait in another open round are left out.")
     overlap: int = Field(1, ge=1, le=100, description="How many annotators each item needs.")
     seed: Seed = 0
     retrain: bool = Field(True, description="Train a new ensemble when the round is complete.")

@@ -17,7 +17,9 @@ class ScheduleIn(In):
         None, description="Five fields: minute hour day month weekday."
     )
     timezone: Annotated[Storable, Field(max_length=100)] = Field("UTC", description="IANA name, e.g. Europe/Berlin.")
-    every_labels: int | None = Field(None, ge=1, le=2**31)
+    every_labels: int | None = Field(
+        None, ge=1, le=2**31, description="Label events of candidate rows; a correction counts as one too."
+    )
     on_round_complete: bool = False
     debounce_seconds: Annotated[Number, Field(ge=0, le=86_400)] = Field(
         0.0, description="Delay the start, so that what follows shortly is part of the same training."

@@ -53,7 +53,7 @@ def is_held_out(pool_id: str, rows: np.ndarray[Any, np.dtype[np.int64]], share: 
 
 def collect_labels(session: Session, project: Project, watermark: int) -> Snapshot:
     """With an evaluation pool everything else is learnt from. Without one a share of the labels that *came with* a
-    pool is held out; rows that a ranking picked never are, for they are not a fair sample."""
+    pool is held out, unless nothing would be left; rows that a ranking picked never are: they are no fair sample."""
     kind = project.task["kind"]
     evaluation = []
     for pool, data in pools.pools_with_data(session, project.id, "evaluation"):
@@ -71,6 +71,8 @@ def collect_labels(session: Session, project: Project, watermark: int) -> Snapsh
         for part, chosen in ((train, ~apart), (held_out, apart)):
             kept = np.flatnonzero(chosen)
             part.append(Part(data=data, rows=rows[kept], values=[values[i] for i in kept]))
+    if not any(len(part.rows) for part in train):  # the few labels that there are teach more than they measure
+        train, held_out = held_out, []
     measure = evaluation if has_evaluation else held_out
     measured_on = "evaluation" if has_evaluation else "holdout" if any(len(p.rows) for p in held_out) else "none"
     return Snapshot(train=train, measure=measure, measured_on=measured_on, digest=_digest(project, train))

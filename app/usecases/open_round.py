@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert
+from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from app.db import pools, projects
-from app.db.tables import Job, Project, Ranking, RankingItem, Round, RoundItem
+from app.db.tables import Job, Pool, Project, Ranking, RankingItem, Round, RoundItem
 from app.db.types import database_time, new_id
+from app.errors import Conflict
 from app.settings import Settings
 from app.usecases.request_ranking import request_ranking, rows_left
 
@@ -17,13 +18,16 @@ from app.usecases.request_ranking import request_ranking, rows_left
 class Opened:
     job: Job
     round: Round
+    k: int
 
 
 def open_round(
     session: Session, project: Project, settings: Settings, wanted: dict[str, Any], *, origin: str = "request"
 ) -> Opened:
     """`wanted` is a stored `RoundIn`: pool_id, acquisition, selection, k, overlap, seed, retrain."""
+    project = projects.lock(session, project.id)
     pool = pools.pool_of(session, project.id, wanted["pool_id"])
+    refuse_while_ranking(session, pool)
     round_id = new_id()
     request = request_ranking(
         session,
@@ -36,7 +40,6 @@ def open_round(
         seed=wanted["seed"],
         round_id=round_id,
     )
-    project = projects.lock(session, project.id)
     project.last_round += 1
     opened = Round(
         id=round_id,
@@ -51,7 +54,19 @@ def open_round(
     )
     session.add(opened)
     session.flush()
-    return Opened(job=request.job, round=opened)
+    return Opened(job=request.job, round=opened, k=request.ranking.k)
+
+
+def refuse_while_ranking(session: Session, pool: Pool) -> None:
+    """A round leaves out what others of its pool hand out, so these have to be known first."""
+    query = (
+        select(Round.number)
+        .join(Ranking, Ranking.id == Round.ranking_id)
+        .join(Job, Job.id == Ranking.job_id)
+        .where(Round.pool_id == pool.id, Round.status == "ranking", Job.status.in_(("queued", "running")))
+    )
+    if (number := session.scalars(query).first()) is not None:
+        raise Conflict(f"round {number} of pool {pool.name!r} is still being ranked; open the next one after that")
 
 
 def open_following_round(
@@ -59,7 +74,7 @@ def open_following_round(
 ) -> Opened | None:
     """For schedules: as many items as there are rows left, or no round when there are none."""
     pool = pools.pool_of(session, project.id, wanted["pool_id"])
-    k = min(wanted["k"], rows_left(session, project, pool))
+    k = min(wanted["k"], rows_left(session, project, pool, for_round=True))
     return open_round(session, project, settings, {**wanted, "k": k}, origin=origin) if k > 0 else None
 
 

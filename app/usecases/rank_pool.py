@@ -11,11 +11,12 @@ from sqlalchemy import insert
 import bensemble_core as bc
 from app.db import consensus
 from app.db.tables import EnsembleResult, Pool, PoolData, Project, Ranking, RankingItem, RankingResult
-from app.jobs.context import JobContext
+from app.jobs.context import JobContext, JobFailed
 from app.services import Services, job_services
 from app.storage.pools import Pool as PoolFiles
 from app.usecases.load_ensemble import load_ensemble
 from app.usecases.open_round import hand_out
+from app.usecases.request_ranking import waiting_rows
 
 
 def rank_pool(job: JobContext) -> None:
@@ -29,18 +30,22 @@ def rank_pool(job: JobContext) -> None:
         result = session.get_one(EnsembleResult, ranking.ensemble_id) if ranking.ensemble_id else None
         kind, watermark = project.task["kind"], ranking.watermark
         labelled, _ = consensus.labelled_rows(session, pool.id, kind=kind, watermark=watermark)
-        excluded = np.concatenate([labelled, consensus.skipped_rows(session, pool.id, watermark=watermark)])
+        excluded = [labelled, consensus.skipped_rows(session, pool.id, watermark=watermark)]
+        if ranking.round_id is not None:  # nobody is asked twice for a row that another round hands out
+            excluded.append(np.array(waiting_rows(session, pool.id), dtype=np.int64))
     ensemble = load_ensemble(services, result, job.device) if result is not None else None
-    scores = _scores(job, services, ranking, project, files, ensemble)
-    chosen = bc.conclude(
-        ensemble,
-        scores,
-        acquisition=ranking.acquisition,
-        selection=ranking.selection,
-        k=ranking.k,
-        seed=ranking.seed,
-        exclude=excluded,
-    )
+    try:
+        chosen = bc.conclude(
+            ensemble,
+            _scores(job, services, ranking, project, files, ensemble),
+            acquisition=ranking.acquisition,
+            selection=ranking.selection,
+            k=ranking.k,
+            seed=ranking.seed,
+            exclude=np.concatenate(excluded),
+        )
+    except bc.BensembleError as error:  # trying again would end the same way
+        raise JobFailed({"title": "The ranking failed", "detail": str(error), "status": 409}) from error
     rows = chosen.rows.numpy()
     keys = files.keys(rows)
     items = [

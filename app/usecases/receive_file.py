@@ -14,8 +14,9 @@ from app.errors import Conflict, Malformed, Problem, Unsupported
 from app.jobs import queue
 from app.services import Services
 from app.settings import GIB, Settings
-from app.storage.readers import BadData, Columns, Kind, Limits, check_head, kind_of
+from app.storage.readers import BadData, Batch, Columns, Kind, Limits, check_head, kind_of
 from app.targets import row_width
+from app.usecases.store_pool import given_labels
 
 UNPACKED_BYTES, UNPACKED_RATIO = GIB, 100
 ACTIVE = ("queued", "running")
@@ -51,7 +52,7 @@ async def receive_file(
     upload = Upload(key=f"uploads/{pool.id}/{new_id()}", kind=kind, columns=columns)
     await services.objects.put_stream(upload.key, _again(first, chunks))
     try:
-        await run_in_threadpool(_check, services, project, upload)
+        await run_in_threadpool(_check, services, project, pool, upload)
     except BaseException:
         await run_in_threadpool(services.objects.delete, [upload.key])
         raise
@@ -70,8 +71,23 @@ def limits_of(settings: Settings, upload_bytes: int) -> Limits:
     return Limits(max_rows=settings.max_pool_rows, max_bytes=min(settings.max_pool_bytes, unpacked))
 
 
-def _check(services: Services, project: Project, upload: Upload) -> None:
+def _check(services: Services, project: Project, pool: Pool, upload: Upload) -> None:
     """Most mistakes show in the first rows, and are answered at once; the rest is found by the ingest."""
+    if pool.purpose == "evaluation" and upload.kind == "npy":
+        raise Malformed("an evaluation pool comes with labels, which npy has no place for; send Parquet, CSV or NDJSON")
+    rows_of: dict[str, int] = {}
+    n_rows = 0
+
+    def look(batch: Batch) -> None:
+        nonlocal n_rows
+        given_labels(project.task, batch, n_rows)
+        for row, key in enumerate(batch.keys or (), start=n_rows):
+            if rows_of.setdefault(key, row) != row:
+                raise BadData(
+                    f"Rows {rows_of[key]} and {row} have the same key {key!r:.100}; keys must differ.", row=row
+                )
+        n_rows += len(batch)
+
     try:
         with services.objects.open(upload.key) as source:
             check_head(
@@ -80,6 +96,7 @@ def _check(services: Services, project: Project, upload: Upload) -> None:
                 width=row_width(project.input),
                 columns=upload.columns,
                 limits=limits_of(services.settings, services.objects.size(upload.key)),
+                look=look,
             )
     except BadData as error:
         raise Malformed(error.message) from error

@@ -45,7 +45,7 @@ def write_pool(
         n_rows = 0
         for batch in batches:
             writer.add(batch)
-            labels += _labels(project.task, batch, n_rows)
+            labels += given_labels(project.task, batch, n_rows)
             n_rows += len(batch)
             report(n_rows)
         if purpose == "evaluation" and not labels:
@@ -57,7 +57,7 @@ def write_pool(
     return StoredPool(prefix=prefix, n_rows=manifest["n_rows"], n_bytes=manifest["bytes"], labels=labels)
 
 
-def _labels(task: dict[str, Any], batch: Batch, first_row: int) -> list[tuple[int, Any]]:
+def given_labels(task: dict[str, Any], batch: Batch, first_row: int) -> list[tuple[int, Any]]:
     given = []
     for i, value in enumerate(batch.labels or ()):
         if value is None or value == "":

@@ -16,7 +16,7 @@ from app.schemas.methods import posterior_of
 from app.services import Services, job_services
 from app.usecases.collect_labels import FEW, Part, Snapshot, collect_labels, gather
 from app.usecases.create_project import check_size
-from app.usecases.open_round import open_following_round
+from app.usecases.open_round import Opened, open_following_round
 
 logger = logging.getLogger(__name__)
 MEASURED_AT_ONCE = 8192
@@ -35,8 +35,7 @@ def train_ensemble(job: JobContext) -> None:
         raise JobFailed(
             {
                 "title": "Nothing to train on",
-                "detail": "No row outside the hold-out has an agreed label. Label more rows, lower the project's "
-                "`holdout`, or add an evaluation pool.",
+                "detail": "No row of a candidate pool has an agreed label; label some rows.",
                 "status": 409,
             }
         )
@@ -118,7 +117,7 @@ def _fit(
             report=report,
             device=job.device,
         )
-    except bc.BensembleError as error:  # trying again would end the same way
+    except (bc.BensembleError, ValueError) as error:  # trying again would end the same way
         raise JobFailed({"title": "The training failed", "detail": str(error), "status": 409}) from error
 
 
@@ -166,7 +165,13 @@ def _open_next(session: Any, project: Project, schedule_id: str, job: JobContext
             opened = open_following_round(
                 session, project, job.settings, schedule.then_open_round, origin=f"schedule:{schedule.id}"
             )
-        schedule.note = None if opened else "no round was opened: every row is labelled or skipped"
+        schedule.note = _shortfall(opened, schedule.then_open_round["k"])
     except Problem as problem:
         schedule.note = f"no round was opened: {problem.detail}"
         logger.warning("schedule could not open a round", extra={"schedule_id": schedule.id, "reason": problem.detail})
+
+
+def _shortfall(opened: Opened | None, wanted: int) -> str | None:
+    if opened is None:
+        return "no round was opened: every row is labelled or skipped"
+    return f"the round has {opened.k} items, not {wanted}: no more rows are left" if opened.k < wanted else None

@@ -137,3 +137,29 @@ def test_without_matplotlib_the_curves_are_drawn_as_text() -> None:
     assert lines[2] == " 0.700 |         r"
     assert lines[4] == " 0.500 |    *     "
     assert lines[6].split() == ["20", "40"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("BENSEMBLE_PORT", "abc", "BENSEMBLE_PORT is 'abc'"),
+        ("BENSEMBLE_DATABASE_URL", "mysql://x/y", "sqlite:///… or postgresql://…, not mysql"),
+        ("BENSEMBLE_DATABASE_URL", "nonsense", "check BENSEMBLE_DATABASE_URL"),
+        ("BENSEMBLE_STORAGE_URL", "ftp://x", "file:///absolute/folder or s3://bucket/prefix"),
+        ("BENSEMBLE_DATA_DIR", "/proc/nope", "check BENSEMBLE_DATA_DIR"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_told_in_one_line(tmp_path: Path, variable: str, value: str, says: str) -> None:
+    env = {**os.environ, "BENSEMBLE_DATA_DIR": str(tmp_path), "BENSEMBLE_PORT": "0", variable: value}
+    run = subprocess.run([sys.executable, "-m", "app.cli", "up"], env=env, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 78
+    assert says in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_a_worker_that_cannot_use_its_device_takes_no_jobs(tmp_path: Path) -> None:
+    env = {**os.environ, "BENSEMBLE_DATA_DIR": str(tmp_path)}
+    argv = [sys.executable, "-m", "app.cli", "worker", "--device", "nonsense:0"]
+    run = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 78
+    assert "device 'nonsense:0' can't be used" in run.stderr

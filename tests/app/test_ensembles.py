@@ -177,3 +177,23 @@ def test_deleting_a_pool_takes_its_labels_and_files_but_not_the_ensembles(servic
     service.get(f"/ensembles/{ensemble['id']}", 404)
     service.run_jobs()
     assert list(service.services.objects.list()) == []
+
+
+def test_what_cannot_be_ranked_is_refused_or_explained(service: Service, digits: Any) -> None:
+    project, pool = start(service, digits)
+    train(service, project, posterior={"name": "map", "epochs": 5})
+    asked = service.post(f"/pools/{pool['id']}/rankings", {"k": 3}, 202)
+    service.run_jobs()
+    assert "cannot disagree with itself" in service.get(f"/rankings/{asked['ranking']['id']}")["notes"][0]
+    several = service.project(task={"kind": "regression", "outputs": 2}, input={"shape": [1]})
+    rows = service.post(f"/projects/{several['id']}/pools", {"name": "p", "rows": [[0], [1]]})
+    wanted = {"acquisition": {"name": "bald", "estimate": "mixture"}, "k": 1}
+    assert "one output" in service.post(f"/pools/{rows['id']}/rankings", wanted, 422)["detail"]
+
+
+def test_a_few_given_labels_are_learnt_from_rather_than_all_held_out(service: Service) -> None:
+    project = service.project(input={"shape": [1]}, holdout=0.95)
+    service.post(f"/projects/{project['id']}/pools", {"name": "p", "rows": [[0], [1]], "labels": ["0", "1"]})
+    ensemble = train(service, project)
+    assert (ensemble["status"], ensemble["n_labels"] + ensemble["metrics"]["n"]) == ("succeeded", 2)
+    assert ensemble["n_labels"] >= 1

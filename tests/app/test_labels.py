@@ -124,3 +124,29 @@ def test_regression_labels_are_averaged_over_annotators(service: Service) -> Non
         f"/projects/{project['id']}/labels", {"labels": [{"pool_id": pool["id"], "row": 0, "value": 3.0}]}, 422
     )
     assert "expected 2 number(s), got 1" in problem["detail"]
+
+
+def test_numbers_stay_numbers_in_csv_and_formulas_are_defused(service: Service) -> None:
+    project = service.project(task={"kind": "classification", "classes": ["-1", "+1"]}, input={"shape": [1]})
+    pool = service.post(f"/projects/{project['id']}/pools", {"name": "p", "rows": [[0], [1]], "keys": ["-7", "=2+3"]})
+    say(service, (project["id"], pool["id"]), {"row": 0, "value": "-1"}, {"row": 1, "value": "+1"})
+    text = service.client.get(f"/v1/projects/{project['id']}/labels", params={"format": "csv"}).text
+    assert [line.split(",")[1:5] for line in text.splitlines()[1:]] == [
+        ["0", "-7", "labelled", "-1"],
+        ["1", "'=2+3", "labelled", "+1"],
+    ]
+
+
+def test_several_outputs_may_come_in_a_file(service: Service) -> None:
+    project = service.project(task={"kind": "regression", "outputs": 2}, input={"shape": [1]})
+    files = {
+        "application/x-ndjson": '{"x": [0.5], "label": [1, 2]}\n{"x": [1.5]}\n',
+        "text/csv": 'a,label\n0.5,"[1, 2]"\n1.5,\n',
+    }
+    for kind, text in files.items():
+        pool = service.post(f"/projects/{project['id']}/pools", {"name": kind})
+        answer = service.client.put(f"/v1/pools/{pool['id']}/data", content=text, headers={"Content-Type": kind})
+        assert answer.status_code == 202, answer.text
+        service.run_jobs()
+        found = standing(service, (project["id"], pool["id"]))
+        assert found == {0: ("labelled", [1.0, 2.0]), 1: ("unlabelled", None)}

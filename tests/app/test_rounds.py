@@ -176,3 +176,17 @@ def test_next_says_so_while_the_ranking_is_under_way(service: Service, place: tu
         f"/projects/{place[0]}/rounds", {"pool_id": place[1], "acquisition": {"name": "random"}, "k": 3}, 202
     )
     assert "still under way" in service.post(f"/rounds/{asked['round']['id']}/next", {}, 409)["detail"]
+
+
+def test_two_open_rounds_share_no_rows(service: Service, place: tuple[str, str]) -> None:
+    body = {"pool_id": place[1], "acquisition": {"name": "random"}, "k": 12}
+    service.post(f"/projects/{place[0]}/rounds", body, 202)
+    assert "still being ranked" in service.post(f"/projects/{place[0]}/rounds", body, 409)["detail"]
+    service.run_jobs()
+    second = open_round(service, place, k=18)
+    first = service.get(f"/projects/{place[0]}/rounds")["items"][0]
+    rows = [take(service, round_, "x", 100) for round_ in (first, second)]
+    assert sorted(rows[0] + rows[1]) == list(range(30))
+    problem = service.post(f"/projects/{place[0]}/rounds", {**body, "k": 1}, 409)
+    assert "only 0 rows" in problem["detail"]
+    assert "waiting in a round" in problem["detail"]

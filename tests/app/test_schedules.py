@@ -153,3 +153,15 @@ def test_a_deleted_schedule_is_gone(service: Service, place: tuple[str, str]) ->
     assert label(service, place, 0) == []
     with service.services.database.read() as session:
         assert session.execute(select(Schedule.id)).all() == []
+
+
+def test_two_schedules_open_one_round_and_say_why_not_two(service: Service, place: tuple[str, str]) -> None:
+    then = {"pool_id": place[1], "acquisition": {"name": "entropy"}, "k": 50}
+    ids = [schedule(service, place, every_labels=2, then_open_round=then) for _ in range(2)]
+    label(service, place, 0, 1)
+    service.run_jobs()
+    (round_,) = service.get(f"/projects/{place[0]}/rounds")["items"]
+    assert round_["n_items"] == 10
+    notes = [service.get(f"/schedules/{schedule_id}")["note"] for schedule_id in ids]
+    assert notes[0] == "the round has 10 items, not 50: no more rows are left"
+    assert "still being ranked" in notes[1]

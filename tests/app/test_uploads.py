@@ -407,3 +407,25 @@ def test_a_small_file_may_not_unpack_without_end() -> None:
     assert limits_of(settings, 2**20).max_bytes == 2**30
     assert limits_of(settings, 2**27).max_bytes == 100 * 2**27
     assert limits_of(settings, 2**32).max_bytes == settings.max_pool_bytes
+
+
+def test_mistakes_of_labels_and_keys_in_the_first_rows_are_answered_at_once(service: Service) -> None:
+    project = service.project(input={"shape": [1]})
+    for purpose, kind, content, says in (
+        ("candidates", "text/csv", "a,label\n1,nine\n", "unknown class"),
+        ("candidates", "text/csv", "a,key\n1,same\n2,same\n", "Rows 0 and 1 have the same key 'same'"),
+        ("evaluation", "application/x-npy", _npy(np.zeros((2, 1), dtype=np.float32)), "npy has no place for"),
+    ):
+        pool = service.post(f"/projects/{project['id']}/pools", {"name": "p", "purpose": purpose})
+        headers = {"Content-Type": kind}
+        answer = service.client.put(f"/v1/pools/{pool['id']}/data", content=content, headers=headers)
+        assert answer.status_code == 422
+        assert says in answer.json()["detail"]
+        assert service.get(f"/pools/{pool['id']}")["status"] == "empty"
+    assert list(service.services.objects.list("uploads/")) == []
+
+
+def _npy(array: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()

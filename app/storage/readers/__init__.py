@@ -1,7 +1,7 @@
 """Uploaded files to batches of rows, in bounded memory."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import BinaryIO
 
@@ -56,8 +56,9 @@ def check_head(
     columns: Columns | None = None,
     limits: Limits | None = None,
     max_rows: int = 10_000,
+    look: Callable[[Batch], None] = lambda batch: None,
 ) -> int | None:
-    """Raise BadData for what the first rows show; the number of rows where the format says it.
+    """Raise BadData for what the first rows show, to us or to `look`; the number of rows where the format says it.
 
     Only the header is looked at where the first rows cannot be had cheaply: Parquet with a first row group of more than
     64 MiB, compressed Arrow.
@@ -75,6 +76,7 @@ def check_head(
     if not reader.decodes_at_once:
         seen = 0
         for batch in reader:
+            look(batch)
             seen += len(batch)
             if seen >= max_rows:
                 break

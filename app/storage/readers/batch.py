@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from app.storage.errors import BadData
 
 Features = NDArray[np.float32]
-Label = str | float | None
+Label = str | float | list[float] | None
 Kind = Literal["npy", "parquet", "arrow", "csv", "ndjson"]
 
 BLOCK_BYTES = 4 * 2**20  # of features in one batch, about

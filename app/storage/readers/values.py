@@ -7,6 +7,7 @@ that it spells, else as a JSON string.
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -18,6 +19,8 @@ from app.storage.readers.batch import Features, Label
 
 MAX_KEY_BYTES = 1024
 MAX_DEPTH = 100  # of a payload
+
+FLOAT_MAX = sys.float_info.max
 
 
 def as_features(values: NDArray[Any], first_row: int, names: Sequence[str] | None = None) -> Features:
@@ -81,8 +84,11 @@ def as_label(value: object, row: int, column: str) -> Label:
                 column=column,
             )
         return value
+    if isinstance(value, list) and value and all(type(part) in (int, float) for part in value):
+        return [float(part) if abs(part) <= FLOAT_MAX else math.inf for part in value]  # refused by what it stands for
     raise BadData(
-        f"Row {row}: a label ({column!r}) is text, a number or null, this is {type(value).__name__} {_short(value)}.",
+        f"Row {row}: a label ({column!r}) is text, a number, a list of numbers or null, this is "
+        f"{type(value).__name__} {_short(value)}.",
         row=row,
         column=column,
     )
