@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,15 @@ class Plan:
     """How long to measure."""
 
     n_turns: int = 5
-    post_seconds: float = 2.0
+    post_seconds: float = 1.5
     n_ingest_rows: int = 1_000_000
     n_inline_rows: int = 100_000
     n_latencies: int = 40
-    n_jobs: int = 300
+    n_jobs: int = 200
 
 
-QUICK = Plan(n_turns=3, post_seconds=0.8, n_ingest_rows=250_000, n_inline_rows=20_000, n_latencies=15, n_jobs=100)
+QUICK = Plan(n_turns=2, post_seconds=0.5, n_ingest_rows=250_000, n_inline_rows=10_000, n_latencies=10, n_jobs=50)
+MAX_SECONDS = 240
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,19 +143,18 @@ def rows_file(folder: Path, n_rows: int) -> Path:
 
 
 def measure_labels(folder: Path, plan: Plan) -> list[Line]:
-    with running_service(folder / "service") as service:
+    bare_url, bare_port = f"sqlite:///{folder / 'bare.db'}", free_port()
+    bare = server(["benchmarks.bare", bare_url, str(bare_port)], bare_port, folder / "bare.log")
+    with running_service(folder / "service") as service, bare:
         pool_id = service.pool("labelled", rows=np.zeros((LABELLED_ROWS, WIDTH)).tolist())
-        path, key = f"/v1/projects/{service.project_id}/labels", {"Authorization": f"Bearer {service.key}"}
-        bare_port = free_port()
-        bare_url = f"sqlite:///{folder / 'bare.db'}"
-        marker = random.Random(0).randbytes(8).hex()
+        path = f"/v1/projects/{service.project_id}/labels"
 
         def label(i: int, **headers: str) -> bytes:
             said = {"pool_id": pool_id, "row": i % LABELLED_ROWS, "value": CLASSES[i % len(CLASSES)]}
-            return post_bytes(path, {"labels": [said]}, **key, **headers)
+            return post_bytes(path, {"labels": [said]}, Authorization=f"Bearer {service.key}", **headers)
 
         def label_once(i: int) -> bytes:
-            return label(i, **{"Idempotency-Key": f"{marker}-{time.monotonic_ns()}-{i}"})
+            return label(i, **{"Idempotency-Key": f"{time.monotonic_ns()}-{i}"})
 
         def event(i: int) -> bytes:
             body = {
@@ -167,31 +168,22 @@ def measure_labels(folder: Path, plan: Plan) -> list[Line]:
             }
             return post_bytes("/events", body)
 
-        lines = []
-        with server(["benchmarks.bare", bare_url, str(bare_port)], bare_port, folder / "bare.log"):
-            for n_clients in (8, 1):
+        def line(what: str, request: Callable[[int], bytes], *, n_clients: int, aim: float | None = None) -> Line:
+            rate = partial(requests_per_second, n_clients=n_clients, seconds=plan.post_seconds)
+            ours, theirs = by_turns(plan.n_turns, partial(rate, service.port, request), partial(rate, bare_port, event))
+            return Line(
+                what=f"label posts, {what}",
+                ours=f"{statistics.median(ours):.0f}/s",
+                reference=f"{statistics.median(theirs):.0f}/s bare FastAPI insert",
+                ratios=[a / b for a, b in zip(ours, theirs, strict=True)],
+                aim=aim,
+            )
 
-                def rate(port: int, request: Callable[[int], bytes], n_clients: int = n_clients) -> float:
-                    return requests_per_second(port, request, n_clients=n_clients, seconds=plan.post_seconds)
-
-                ours, once, theirs = by_turns(
-                    plan.n_turns,
-                    lambda rate=rate: rate(service.port, label),
-                    lambda rate=rate: rate(service.port, label_once),
-                    lambda rate=rate: rate(bare_port, event),
-                )
-                clients = f"{n_clients} client{'s' if n_clients > 1 else ''}"
-                lines += [
-                    Line(
-                        what=f"label posts, {clients}{how}",
-                        ours=f"{statistics.median(rates):.0f}/s",
-                        reference=f"{statistics.median(theirs):.0f}/s bare FastAPI insert",
-                        ratios=[a / b for a, b in zip(rates, theirs, strict=True)],
-                        aim=aim,
-                    )
-                    for how, rates, aim in (("", ours, 0.5 if n_clients > 1 else None), (", idempotent", once, None))
-                ]
-    return lines
+        return [
+            line("8 clients", label, n_clients=8, aim=0.5),
+            line("8 clients, idempotent", label_once, n_clients=8),
+            line("1 client", label, n_clients=1),
+        ]
 
 
 def measure_files(folder: Path, plan: Plan) -> list[Line]:
@@ -287,6 +279,7 @@ def _inline(service: Service, plan: Plan) -> list[Line]:
         lambda: seconds_of(lambda: PoolIn.model_validate(json.loads(body))),
         lambda: seconds_of(lambda: service.send(file, service.pool("file"))),
         npy,
+        n_before=0,  # slow enough by itself
     )
     reference = f"{statistics.median(parsed):.2f} s json.loads + pydantic"
     shape = f"{plan.n_inline_rows:,} × {WIDTH}"
@@ -327,8 +320,8 @@ def measure_jobs(folder: Path, plan: Plan) -> list[Line]:
         while True:
             with database.read() as session:
                 n, first, last = session.execute(ended).one()
-            if n == len(ids):
-                return n / float((last - first).total_seconds())
+            if n == len(ids) and first is not None and last is not None:
+                return n / (last - first).total_seconds()
             time.sleep(0.05)
 
     def commits() -> float:
@@ -353,10 +346,10 @@ def measure_jobs(folder: Path, plan: Plan) -> list[Line]:
     ]
 
 
-def by_turns(n_turns: int, *measures: Callable[[], float]) -> list[list[float]]:
-    """What each measure said, in the order given; the first turn warms up and is not counted."""
-    turns = [[measure() for measure in measures] for _ in range(n_turns + 1)]
-    return [list(column) for column in zip(*turns[1:], strict=True)]
+def by_turns(n_turns: int, *measures: Callable[[], float], n_before: int = 1) -> list[list[float]]:
+    """What each measure said, in the order given; the turns before warm up and are not counted."""
+    turns = [[measure() for measure in measures] for _ in range(n_before + n_turns)]
+    return [list(column) for column in zip(*turns[n_before:], strict=True)]
 
 
 def as_table(lines: Sequence[Line]) -> str:
@@ -379,13 +372,17 @@ def main() -> None:
     parser.add_argument("--only", choices=MEASURES, action="append", help="measure only this (may be repeated)")
     arguments = parser.parse_args()
     plan = QUICK if arguments.quick else Plan()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes and folders are cleared up
+    for number, reason in ((signal.SIGTERM, "stopped"), (signal.SIGALRM, f"not done after {MAX_SECONDS} s")):
+        signal.signal(number, lambda *_, reason=reason: sys.exit(reason))  # leaves every block, so all is cleared up
+    signal.alarm(MAX_SECONDS)
     lines: list[Line] = []
     started = time.monotonic()
-    for name in arguments.only or MEASURES:
-        with tempfile.TemporaryDirectory(prefix="bensemble-bench-", dir=arguments.folder) as folder:
-            lines += MEASURES[name](Path(folder), plan)
-    print(as_table(lines))
+    try:
+        for name in arguments.only or MEASURES:
+            with tempfile.TemporaryDirectory(prefix="bensemble-bench-", dir=arguments.folder) as folder:
+                lines += MEASURES[name](Path(folder), plan)
+    finally:
+        print(as_table(lines))
     print(
         f"\n{plan.n_turns} turns in {time.monotonic() - started:.0f} s; {os.cpu_count()} cores, load "
         f"{os.getloadavg()[0]:.1f}; Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
