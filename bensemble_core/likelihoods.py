@@ -66,6 +66,20 @@ class Categorical:
         """log softmax(outputs)_y: [..., N, C], [..., N] -> [..., N]."""
         return torch.log_softmax(outputs, -1).gather(-1, y.unsqueeze(-1)).squeeze(-1)
 
+    def fisher_root(self, outputs: Tensor, extra: Tensors) -> Tensor:
+        """S [N, C, C−1] with SSᵀ = diag(p) − ppᵀ.
+
+        diag(√p) − p√pᵀ is a root with the null vector √p; the reflection that takes √p to −e_C moves the null to the
+        last column, which is dropped.
+        """
+        p = torch.softmax(outputs, -1)
+        root = p.sqrt()
+        v = root.clone()
+        v[..., -1] += 1  # |v|² = 2 (1 + √p_C)
+        whole = torch.diag_embed(root) - p[..., :, None] * root[..., None, :]
+        along = (whole @ v[..., None]) / (1 + root[..., -1:, None])  # [N, C, 1]
+        return (whole - along * v[..., None, :])[..., :-1]
+
     def predictive(self, outputs: Tensor, extra: Tensors, log_weights: Tensor | None) -> CategoricalPredictive:
         return CategoricalPredictive(logits=outputs, log_weights=log_weights)
 
@@ -125,6 +139,15 @@ class Gaussian:
         """Σ_t log N(y_t | output_t, noise_t²): [..., N, T], [..., N, T] -> [..., N]."""
         return _log_normal(y, outputs, self.variance(extra, outputs))
 
+    def expected_log_prob(self, means: Tensor, variances: Tensor, y: Tensor, extra: Tensors) -> Tensor:
+        """E log p(y | f) for f ~ N(means, variances): log p(y | means) − ½ Σ_t variance_t / noise_t²."""
+        noise = self.variance(extra, means)
+        return _log_normal(y, means, noise) - 0.5 * (variances / noise).sum(-1)
+
+    def fisher_root(self, outputs: Tensor, extra: Tensors) -> Tensor:
+        """S [N, T, T] with SSᵀ = diag(1 / noise²)."""
+        return torch.diag_embed(self.variance(extra, outputs).rsqrt().expand_as(outputs))
+
     def predictive(self, outputs: Tensor, extra: Tensors, log_weights: Tensor | None) -> GaussianPredictive:
         variance = self.variance(extra, outputs).expand_as(outputs)
         return _in_units(outputs, variance, self.mean, self.scale, log_weights)
@@ -166,6 +189,13 @@ class HeteroscedasticGaussian:
         """Σ_t log N(y_t | μ_t, σ_t²): [..., N, 2T], [..., N, T] -> [..., N]."""
         means, variances = self._split(outputs)
         return _log_normal(y, means, variances)
+
+    def fisher_root(self, outputs: Tensor, extra: Tensors) -> Tensor:
+        """S [N, 2T, 2T], diagonal: Fisher information 1/σ² of a mean and (dσ²/draw)² / 2σ⁴ of a raw variance."""
+        _, variances = self._split(outputs)
+        _, raw = outputs.chunk(2, dim=-1)
+        slope = torch.tensor(self.spread, dtype=torch.float64).square().to(outputs) * torch.sigmoid(raw)
+        return torch.diag_embed(torch.cat([variances.rsqrt(), slope / (math.sqrt(2) * variances)], -1))
 
     def predictive(self, outputs: Tensor, extra: Tensors, log_weights: Tensor | None) -> GaussianPredictive:
         means, variances = self._split(outputs)
@@ -209,7 +239,7 @@ def likelihood_from_json(spec: Mapping[str, Any]) -> Likelihood:
 def _targets(y: Tensor) -> Tensor:
     if y.ndim not in (1, 2) or y.is_complex() or (y.ndim == 2 and y.shape[1] == 0):
         raise InvalidData(f"expected targets [rows] or [rows, outputs], got {y.dtype} of shape {tuple(y.shape)}")
-    y = y.to(torch.float64).reshape(y.shape[0], -1)
+    y = y.to(torch.float64).reshape(y.shape[0], math.prod(y.shape[1:]))  # also where there are no rows
     if not bool(y.isfinite().all()):
         row = int((~y.isfinite()).any(1).nonzero()[0])
         raise InvalidData(f"targets have to be finite, row {row} has {y[row].tolist()}")

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from bensemble_core.likelihoods import LOG_NOISE
 from bensemble_core.models.transforms import CONVOLUTIONS
 from bensemble_core.randomness import borrowed
 from bensemble_core.types import Problem, Tensors, Transform
@@ -78,14 +77,18 @@ class Members:
                 seen.append(args[0].detach())
 
         hook = self.module.get_submodule(layer).register_forward_pre_hook(note, prepend=True)
+        centre = getattr(self.transform, "centre", None)  # where a member is no network of its own to look into
         try:
-            self.one(member, shared, x)
+            if centre is None:
+                self.one(member, shared, x)
+            else:
+                centre(self._call, member, shared, x)
         finally:
             hook.remove()
         return seen[-1]
 
     def _call(self, tensors: Tensors, x: Tensor) -> Tensor:
-        named = {k: v for k, v in tensors.items() if k != LOG_NOISE}
+        named = {k: v for k, v in tensors.items() if "/" not in k}  # what is not the module's own has a slash
         with self.lock:
             outputs: Tensor = functional_call(self.module, named, (x,))
         return outputs
@@ -96,17 +99,27 @@ class Dense:
     """All members of a plain stack of linear layers by batched products: what vmap does, at a third of its overhead."""
 
     layers: tuple[tuple[str, nn.Module], ...]
+    columns: bool = False  # rows as columns, so that the gradients of weights come out in the weights' own layout
 
     def __call__(self, tensors: Tensors, x: Tensor) -> Tensor:
         """Every weight [M, ...], x [M, N, ...] -> [M, N, O]."""
         h = x.flatten(2)
+        if self.columns:
+            h = h.mT  # [M, D, N]
+        ours = False  # a product of our own, which may be overwritten
         for name, layer in self.layers:
             if isinstance(layer, nn.Linear):
-                weight, bias = tensors[_join(name, "weight")].mT, tensors.get(_join(name, "bias"))  # [M, D, O], [M, O]
-                h = torch.bmm(h, weight) if bias is None else torch.baddbmm(bias[:, None], h, weight)
+                weight, bias = tensors[_join(name, "weight")], tensors.get(_join(name, "bias"))  # [M, O, D], [M, O]
+                if self.columns:
+                    h = torch.bmm(weight, h) if bias is None else torch.baddbmm(bias[:, :, None], weight, h)
+                else:
+                    h = torch.bmm(h, weight.mT) if bias is None else torch.baddbmm(bias[:, None], h, weight.mT)
+                ours = True
+            elif ours and type(layer) is nn.ReLU:
+                h = h.relu_()
             elif not isinstance(layer, nn.Flatten):
                 h = layer(h)
-        return h
+        return h.mT if self.columns else h
 
 
 def _join(layer: str, parameter: str) -> str:
@@ -116,7 +129,7 @@ def _join(layer: str, parameter: str) -> str:
 _ELEMENTWISE = (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.Softplus, nn.Sigmoid, nn.LeakyReLU)
 
 
-def _dense(module: nn.Module, stacked: Tensors, row: Tensor) -> Dense | None:
+def _dense(module: nn.Module, stacked: Tensors, row: Tensor, *, training: bool) -> Dense | None:
     """Only for nn.Linear and nn.Sequential, of layers whose batched form is certain, with every weight stacked."""
     if type(module) not in (nn.Sequential, nn.Linear) or module._forward_pre_hooks or module._forward_hooks:
         return None
@@ -131,7 +144,7 @@ def _dense(module: nn.Module, stacked: Tensors, row: Tensor) -> Dense | None:
         elif type(layer) not in _ELEMENTWISE or getattr(layer, "inplace", False):
             return None
     flat = row.ndim == 2 or (layers and type(layers[0][1]) is nn.Flatten)
-    return Dense(layers=layers) if flat else None
+    return Dense(layers=layers, columns=training) if flat else None
 
 
 def count_members(stacked: Tensors) -> int:
@@ -157,7 +170,7 @@ def gather(
     module.requires_grad_(False)
     if mode is None:
         mode = "vmap" if _can_vmap(problem, module, transform, stacked, shared, device) else "loop"
-    dense = _dense(module, stacked, zero_rows(problem, 1, device)) if transform is None else None
+    dense = _dense(module, stacked, zero_rows(problem, 1, device), training=training) if transform is None else None
     return Members(module=module, transform=transform, mode=mode, dense=dense)
 
 
@@ -193,7 +206,7 @@ def _can_vmap(
     device: torch.device,
 ) -> bool:
     slow = (*_ONE_BY_ONE, *(_ONE_BY_ONE_ON_CPU if device.type == "cpu" else ()))
-    if any(isinstance(part, slow) for part in module.modules()):
+    if any(isinstance(part, slow) for part in _differing(problem, module, transform, stacked, shared, device)):
         return False
     trial = Members(module=module, transform=transform, mode="vmap")
     x = zero_rows(problem, 2, device)
@@ -206,6 +219,42 @@ def _can_vmap(
     except Exception:  # whatever stops vmap; a module that is itself broken fails in the loop, with its own message
         return False
     return torch.equal(before, x)  # in-place work on rows that all members share
+
+
+def _differing(
+    problem: Problem,
+    module: nn.Module,
+    transform: Transform | None,
+    stacked: Tensors,
+    shared: Tensors,
+    device: torch.device,
+) -> list[nn.Module]:
+    """Parts that do not give the same to all members: the first to own a stacked tensor and all that run after it.
+
+    Under vmap what comes before (the trunk of an ensemble of heads) is computed once, whatever it is made of.
+    """
+    owners = {name.rpartition(".")[0] for name in stacked}
+    names = {part: name for name, part in module.named_modules()}
+    order: list[str] = []
+    hooks = [
+        part.register_forward_pre_hook(lambda part, _args: order.append(names[part]))
+        for part in module.modules()
+        if not list(part.children())
+    ]
+    try:
+        with torch.no_grad(), borrowed(0, device):
+            trial = Members(module=module, transform=transform, mode="loop")
+            trial.one({k: v[0].clone() for k, v in stacked.items()}, shared, zero_rows(problem, 2, device))
+    except Exception:  # as below: a module that is itself broken fails in the loop
+        return list(module.modules())
+    finally:
+        for hook in hooks:
+            hook.remove()
+    first = min((order.index(name) for name in owners if name in order), default=0)
+    if not owners <= set(order):
+        first = 0  # a tensor that is read by no layer of its own
+    before, after = set(order[:first]), set(order[first:])
+    return [part for name, part in module.named_modules() if name not in before - after]
 
 
 def _widest(module: nn.Module, run: Callable[[], object]) -> int:

@@ -1,6 +1,7 @@
 """How good a predictive is against known answers; functions of a predictive and y, and one accumulator for long pools.
 
-Everything is measured on the mixture of members, the distribution that is acted upon. Lower is better but for accuracy.
+Everything is measured on the mixture of members, the distribution that is acted upon. Lower is better but for accuracy
+and AUROC; a coverage is good where it is near its level.
 """
 
 import math
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core import mixtures
-from bensemble_core.errors import InvalidData
+from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
 N_BINS = 15
@@ -64,9 +65,128 @@ def crps_rows(predictive: GaussianPredictive, y: Tensor) -> Tensor:
     return error - 0.5 * spread
 
 
-def evaluate(predictive: Predictive, y: Tensor) -> dict[str, float]:
-    """{n, accuracy, nll, ece, brier} for classes, {n, rmse, nll, crps} for numbers."""
-    evaluation = Evaluation()
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reliability:
+    """How often a forecast came true, by what it forecast; an empty bin has NaN."""
+
+    count: Tensor  # [B] rows in the bin
+    confidence: Tensor  # [B] mean of what was forecast
+    accuracy: Tensor  # [B] share that came true
+
+
+def reliability(predictive: CategoricalPredictive, y: Tensor, *, n_bins: int | None = None) -> Reliability:
+    """The bins behind `ece`: equal widths over the confidence max_c p̄_c, 15 unless told: each [B]."""
+    return _reliability(_calibration(predictive, y, n_bins))
+
+
+def interval_coverage(predictive: GaussianPredictive, y: Tensor, *, level: float = 0.9) -> float:
+    """Share of targets inside the mixture's central interval, from its (1 − level)/2 quantile to (1 + level)/2."""
+    return _mean(_covered(predictive, y, level))
+
+
+def interval_width(predictive: GaussianPredictive, *, level: float = 0.9) -> float:
+    """Mean width of that interval, in y's units."""
+    return _mean(_widths(predictive, level))
+
+
+def coverage_curve(predictive: GaussianPredictive, y: Tensor, *, n_levels: int = 15) -> Reliability:
+    """Levels 1/(L + 1), …, L/(L + 1) of central intervals against the share of targets inside each: each [L].
+
+    On the diagonal for a calibrated forecast (Kuleshov et al. 2018); below it for one that is too sure.
+    """
+    levels = torch.arange(1, n_levels + 1, dtype=torch.float64) / (n_levels + 1)
+    depth = (2 * predictive.cdf(y).double().flatten().cpu() - 1).abs()  # y is on the edge of the interval of this level
+    if not depth.numel():
+        raise InvalidData("there are no rows to evaluate on")
+    inside = torch.searchsorted(depth.sort().values, levels, right=True)
+    count = torch.full_like(levels, depth.numel())
+    return Reliability(count=count, confidence=levels, accuracy=inside / count)
+
+
+def sharpness(predictive: GaussianPredictive) -> float:
+    """Mean standard deviation of the mixture, in y's units: how much a forecast says, right or wrong."""
+    return _mean(predictive.variance().double().sqrt())
+
+
+def auroc(scores: Tensor, positive: Tensor) -> float:
+    """P(a positive row scores above a negative one), ties counting one half: the area under the ROC curve.
+
+    By mid-ranks (Mann & Whitney 1947): scores [N], positive [N] true or false.
+    """
+    scores, positive = scores.detach().flatten(), positive.flatten().to(scores.device, torch.bool)
+    if scores.shape != positive.shape:
+        raise InvalidData(f"expected as many marks as scores, got {positive.numel()} and {scores.numel()}")
+    if not bool(scores.isfinite().all()):
+        row = int((~scores.isfinite()).nonzero()[0])
+        raise InvalidData(f"scores have to be finite, row {row} has {float(scores[row])}")
+    n_positive = int(positive.sum())
+    n_negative = scores.numel() - n_positive
+    if not n_positive or not n_negative:
+        raise InvalidData(f"auroc needs rows of both kinds, got {n_positive} positive and {n_negative} negative")
+    place, count = _places(scores)
+    mid_ranks = count.cumsum(0).double() - (count - 1) / 2  # of each distinct score, from 1
+    above = float(mid_ranks[place][positive].sum()) - n_positive * (n_positive + 1) / 2
+    return above / (n_positive * n_negative)
+
+
+def ood_auroc(inside: Tensor, outside: Tensor) -> float:
+    """AUROC of an uncertainty score that should be higher for rows from elsewhere: scores [N], scores [K]."""
+    marks = torch.cat([torch.zeros(inside.numel()), torch.ones(outside.numel())])
+    return auroc(torch.cat([inside.flatten(), outside.flatten().to(inside)]), marks)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RiskCoverage:
+    """The mean loss of the rows that are answered when only the k surest are, for every k."""
+
+    coverage: Tensor  # [N] k/N
+    risk: Tensor  # [N]
+
+    @property
+    def area(self) -> float:
+        """AURC, the mean of the risks (Geifman et al. 2019)."""
+        return _mean(self.risk)
+
+
+def risk_coverage(uncertainty: Tensor, losses: Tensor) -> RiskCoverage:
+    """Answer the least uncertain first: uncertainty [N], losses [N] (0 or 1 for a class right or wrong).
+
+    Rows of equal uncertainty count as in random order, in expectation, so that the order of rows is of no matter.
+    """
+    uncertainty, losses = uncertainty.detach().flatten(), losses.detach().flatten().double().to(uncertainty.device)
+    if uncertainty.shape != losses.shape:
+        raise InvalidData(f"expected as many losses as rows, got {losses.numel()} and {uncertainty.numel()}")
+    if not uncertainty.numel():
+        raise InvalidData("there are no rows to evaluate on")
+    if not bool(uncertainty.isfinite().all()):
+        raise InvalidData(f"uncertainty has to be finite, row {int((~uncertainty.isfinite()).nonzero()[0])} is not")
+    place, count = _places(uncertainty)
+    tied = torch.zeros(len(count), dtype=losses.dtype, device=losses.device).index_add(0, place, losses) / count
+    answered = torch.arange(1, losses.numel() + 1, dtype=losses.dtype, device=losses.device)
+    risk = tied.repeat_interleave(count).cumsum(0) / answered
+    return RiskCoverage(coverage=answered / losses.numel(), risk=risk)
+
+
+def aurc(predictive: Predictive, y: Tensor, *, uncertainty: Tensor | None = None) -> float:
+    """Area under the risk-coverage curve: of errors by 1 − max_c p̄_c, or of squared errors by the total variance.
+
+    With several outputs a row's error and its uncertainty are sums over them. `uncertainty` [N] is another order.
+    """
+    if isinstance(predictive, CategoricalPredictive):
+        losses, own = ~_hits(predictive, y), -predictive.log_mean().amax(-1)
+    else:
+        squares = (predictive.mean() - predictive.targets(y)).square()
+        losses = squares.reshape(predictive.n_rows, -1).sum(-1)
+        own = predictive.variance().reshape(predictive.n_rows, -1).sum(-1)
+    return risk_coverage(own if uncertainty is None else uncertainty, losses).area
+
+
+def evaluate(predictive: Predictive, y: Tensor, *, level: float | None = None) -> dict[str, float]:
+    """{n, accuracy, nll, ece, brier} for classes, {n, rmse, nll, crps} for numbers; with `level` {…, coverage, width}.
+
+    Coverage and width are those of the central interval of that level.
+    """
+    evaluation = Evaluation(level=level)
     evaluation.add(predictive, y)
     return evaluation.result()
 
@@ -75,6 +195,7 @@ def evaluate(predictive: Predictive, y: Tensor) -> dict[str, float]:
 class Evaluation:
     """`evaluate` for a pool that comes in chunks: sums in float64, nothing of a chunk is kept."""
 
+    level: float | None = None  # of intervals, for numbers
     family: str | None = None
     n: int = 0
     n_values: int = 0  # rows × outputs
@@ -91,6 +212,9 @@ class Evaluation:
             else:
                 squares = (predictive.mean() - predictive.targets(y)).square()
                 rows = {"rmse": squares, "crps": crps_rows(predictive, y)}
+                if self.level is not None:
+                    rows["coverage"] = _covered(predictive, y, self.level)
+                    rows["width"] = _widths(predictive, self.level)
             rows["nll"] = -predictive.log_prob(y)
         for name, values in rows.items():
             self.sums[name] = self.sums.get(name, 0.0) + float(values.double().sum())
@@ -106,7 +230,14 @@ class Evaluation:
             right, brier_mean = self.sums["accuracy"] / self.n, self.sums["brier"] / self.n
             return {"n": self.n, "accuracy": right, "nll": nll_mean, "ece": _ece(self.bins), "brier": brier_mean}
         error, score = math.sqrt(self.sums["rmse"] / self.n_values), self.sums["crps"] / self.n_values
-        return {"n": self.n, "rmse": error, "nll": nll_mean, "crps": score}
+        intervals = {k: v / self.n_values for k, v in self.sums.items() if k in ("coverage", "width")}
+        return {"n": self.n, "rmse": error, "nll": nll_mean, "crps": score, **intervals}
+
+    def reliability(self) -> Reliability:
+        """The bins behind `ece`, of class predictions."""
+        if self.family != "categorical":
+            raise InvalidData("reliability bins are of class predictions; this evaluation holds none")
+        return _reliability(self.bins)
 
 
 def _mean(values: Tensor) -> float:
@@ -125,13 +256,42 @@ def _brier_rows(predictive: CategoricalPredictive, y: Tensor) -> Tensor:
     return (probs - truth).square().sum(-1)
 
 
-def _calibration(predictive: CategoricalPredictive, y: Tensor) -> Tensor:
+def _covered(predictive: GaussianPredictive, y: Tensor, level: float) -> Tensor:
+    """By the distribution function, where no quantile has to be searched: [N] or [N, T]."""
+    below = predictive.cdf(y).double()
+    return (below - 0.5).abs() <= 0.5 * _checked(level)
+
+
+def _widths(predictive: GaussianPredictive, level: float) -> Tensor:
+    edges = predictive.quantile([(1 - _checked(level)) / 2, (1 + level) / 2])  # [2, N(, T)]
+    return edges[1] - edges[0]
+
+
+def _places(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Which of the distinct scores, in rising order, a row has: [N]; and how many rows have each."""
+    _, place, count = torch.unique(scores, return_inverse=True, return_counts=True)
+    return place, count
+
+
+def _checked(level: float) -> float:
+    if not 0 < level < 1:
+        raise InvalidOption(f"the level of an interval lies strictly between 0 and 1, got {level}")
+    return level
+
+
+def _reliability(bins: Tensor) -> Reliability:
+    count, confidence, hits = bins
+    return Reliability(count=count, confidence=confidence / count, accuracy=hits / count)
+
+
+def _calibration(predictive: CategoricalPredictive, y: Tensor, n_bins: int | None = None) -> Tensor:
     """Rows, summed confidence and hits of every bin: [3, B] float64."""
+    n_bins = n_bins or N_BINS
     confidence = predictive.mean().double().amax(-1).clamp(max=1.0).cpu()
-    edges = torch.arange(1, N_BINS, dtype=torch.float64) / N_BINS
+    edges = torch.arange(1, n_bins, dtype=torch.float64) / n_bins
     at = torch.bucketize(confidence, edges)  # right-closed: edges[i-1] < c <= edges[i]
     values = torch.stack([torch.ones_like(confidence), confidence, _hits(predictive, y).double().cpu()])
-    return torch.zeros(3, N_BINS, dtype=torch.float64).index_add(1, at, values)
+    return torch.zeros(3, n_bins, dtype=torch.float64).index_add(1, at, values)
 
 
 def _ece(bins: Tensor) -> float:

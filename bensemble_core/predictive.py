@@ -13,9 +13,19 @@ import torch
 from torch import Tensor
 
 from bensemble_core import mixtures
-from bensemble_core.errors import InvalidData
+from bensemble_core.errors import InvalidData, InvalidOption
 
 Estimate = Literal["moment_match", "mixture"]
+Form = Literal["entropy", "variance"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Uncertainty:
+    """total = aleatoric + epistemic: what no label will change, and what labels would. Each [N], or [N, T]."""
+
+    total: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,6 +72,20 @@ class CategoricalPredictive:
     def mutual_information(self) -> Tensor:
         """I(y; member) = H[p̄] − Σ_m w_m H[p_m], at least 0: [N]. (Rounding alone can make the difference negative.)"""
         return (self.entropy() - self.expected_entropy()).clamp(min=0)
+
+    def decompose(self, form: Form = "entropy") -> Uncertainty:
+        """What is uncertain because the label is noisy, and what because the members disagree: each [N].
+
+        `entropy`, nats: H[p̄] = Σ_m w_m H[p_m] + I(y; member) (Depeweg et al. 2018).
+        `variance` of the one-hot label: 1 − Σ_c p̄_c² = Σ_m w_m (1 − Σ_c p_mc²) + Σ_c Var_m(p_c).
+        """
+        if _checked(form) == "entropy":
+            aleatoric, epistemic = self.expected_entropy(), self.mutual_information()
+        else:
+            probs = self.log_probs.exp()
+            aleatoric = mixtures.member_average((probs * (1 - probs)).sum(-1), self.log_weights)
+            epistemic = mixtures.member_average((probs - self.mean()).square().sum(-1), self.log_weights)
+        return Uncertainty(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
 
     def log_prob(self, y: Tensor) -> Tensor:
         """log p̄(y): y [N] class indices -> [N]."""
@@ -169,6 +193,23 @@ class GaussianPredictive:
             return (self.entropy(method="mixture") - self.expected_entropy()).clamp(min=0)
         return self._moment_match_information()
 
+    def decompose(self, form: Form = "variance", *, method: Estimate = "moment_match") -> Uncertainty:
+        """What is uncertain because the target is noisy, and what because the members disagree.
+
+        `variance`: Σ_m w_m σ_m² + Var_m(μ_m), in squared units of y: each [N] or [N, T]. `entropy`, nats, each [N]:
+        with `moment_match` ½ log det 2πe diag σ̄² + mutual information, with `mixture` (one output) Σ_m w_m H[p_m] +
+        mutual information; a differential entropy may be negative.
+        """
+        if _checked(form) == "variance":
+            aleatoric, epistemic = self.aleatoric_variance(), self.epistemic_variance()
+        elif method == "mixture":
+            aleatoric, epistemic = self.expected_entropy(), self.mutual_information(method="mixture")
+        else:
+            noise = self.aleatoric_variance().reshape(self.n_rows, self.n_outputs)  # [N, T]
+            aleatoric = 0.5 * (1 + mixtures.LOG_2PI + noise.log()).sum(-1)
+            epistemic = self.mutual_information()
+        return Uncertainty(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
+
     def log_prob(self, y: Tensor) -> Tensor:
         """log Σ_m w_m Π_t N(y_t; μ_mt, σ_mt²), the joint density of a row's outputs: [N]."""
         density = mixtures.gaussian_log_density(self.targets(y), self.means, self.variances)
@@ -232,6 +273,12 @@ class GaussianPredictive:
 
 
 Predictive: TypeAlias = CategoricalPredictive | GaussianPredictive
+
+
+def _checked(form: Form) -> Form:
+    if form not in ("entropy", "variance"):
+        raise InvalidOption(f'uncertainty comes in the form "entropy" or "variance", got {form!r}')
+    return form
 
 
 def _check_weights(log_weights: Tensor | None, n_members: int) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -35,6 +35,8 @@ class Normal:
     def to_json(self) -> dict[str, Any]:
         return {"name": "normal", **asdict(self)}
 
+
+DEFAULT_PRIOR: Final = Normal(scale=1.0)  # itself, where the caller named none; an equal one of the caller's is another
 
 PRIORS = {"normal": Normal}
 

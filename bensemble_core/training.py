@@ -9,23 +9,26 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.adam import adam
 
-from bensemble_core.errors import InvalidData, NotFinite
-from bensemble_core.members import Members, Mode, gather
+from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
+from bensemble_core.members import Members, Mode, count_members, gather
+from bensemble_core.models.transforms import CONVOLUTIONS
 from bensemble_core.options import STRICT
-from bensemble_core.randomness import borrowed, derive, permutation
+from bensemble_core.priors import Normal
+from bensemble_core.randomness import borrowed, derive, generator, permutation
 from bensemble_core.types import Data, Problem, Report, Tensors, Transform, silent
 
 Forward: TypeAlias = Callable[[Tensors, Tensor], Tensor]  # θ [M, ...], x -> outputs [M, B, O]
 Schedule: TypeAlias = Callable[[float], float]  # share of the steps done -> factor on the learning rate
 Watch: TypeAlias = Callable[[int, Tensors, Tensors, dict[str, Tensor]], None]  # epoch, θ, fixed, what is kept
 
-_ORDER, _NOISE, _HOLD_OUT = 1, 2, 3  # branches of a member's seed
+_ORDER, _NOISE, _HOLD_OUT, _AUGMENT = 1, 2, 3, 4  # branches of a member's seed
 _QUIET_SECONDS = 0.2  # longest silence between two reports, steps permitting
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 
@@ -37,7 +40,10 @@ class Descent:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     epochs: int = field(default=100, metadata={"ge": 0, "le": 1_000_000, "description": "passes over the rows"})
     batch_size: int = field(default=64, metadata={"ge": 1, "le": 1_000_000, "description": "rows a step; ≥ N is all"})
-    lr: float = field(default=0.01, metadata={"gt": 0, "le": 100, "description": "learning rate at the start"})
+    lr: float = field(
+        default=0.01,
+        metadata={"gt": 0, "le": 100, "search": ("log", 1e-4, 1e-1), "description": "learning rate at the start"},
+    )
     optimiser: Literal["adam", "sgd"] = field(default="adam", metadata={"description": "how a step is made"})
     momentum: float = field(default=0.9, metadata={"ge": 0, "lt": 1, "description": "of sgd"})
     schedule: Literal["cosine", "constant"] = field(
@@ -50,6 +56,14 @@ class Descent:
     validation: float = field(
         default=0.1, metadata={"gt": 0, "lt": 1, "description": "share of rows held out, where patience is given"}
     )
+    max_norm: float | None = field(
+        default=None,
+        metadata={
+            "gt": 0,
+            "le": 1e6,
+            "description": "largest norm of the weights into any one unit of a linear or convolution layer",
+        },
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,6 +74,7 @@ class Batch:
     y: Tensor  # [M, B(, T)]
     n_rows: int  # N, what the likelihood of a batch stands for
     seeds: Sequence[int]  # [M] this step's own, for objectives that draw
+    group: slice = field(default_factory=lambda: slice(None))  # which members of the run these are
 
 
 class Objective(Protocol):
@@ -90,6 +105,11 @@ def split_extra(tensors: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor]]
     return {k: v for k, v in tensors.items() if k not in extra}, extra
 
 
+def count_steps(n_rows: int, batch_size: int) -> int:
+    """Steps in an epoch: equal batches of at most `batch_size` rows."""
+    return max(1, -(-n_rows // batch_size))
+
+
 def descend(
     problem: Problem,
     data: Data,
@@ -99,6 +119,7 @@ def descend(
     options: Descent,
     seeds: Sequence[int],
     rows: Tensor | None = None,
+    targets: Tensor | None = None,
     objective: Objective = log_joint,
     transform: Transform | None = None,
     schedule: Schedule | None = None,
@@ -109,10 +130,11 @@ def descend(
 ) -> Trained:
     """Train M members from `theta` [M, ...]; `rows` [M, N] are each member's rows of the data (all of them if None).
 
+    `targets` [M, N(, T)] are each member's own labels of the data's rows, where they differ from the data's.
     `watch(epoch, theta, fixed, kept)` is called after each epoch and may gather tensors in `kept`, which travels in
     snapshots. Nothing handed in is changed.
     """
-    run = _Run(problem, data, theta, fixed, options, seeds, rows, objective, transform, schedule, mode)
+    run = _Run(problem, data, theta, fixed, options, seeds, rows, targets, objective, transform, schedule, mode)
     if resume is not None:
         run.restore(resume)
     heard = time.monotonic()
@@ -142,6 +164,7 @@ class _Run:
         options: Descent,
         seeds: Sequence[int],
         rows: Tensor | None,
+        targets: Tensor | None,
         objective: Objective,
         transform: Transform | None,
         schedule: Schedule | None,
@@ -155,32 +178,36 @@ class _Run:
         self.flat = torch.cat([v.detach().flatten(1) for v in theta.values()], 1).clone()  # [M, P]
         self.fixed = {k: v.detach().clone() for k, v in fixed.items()}
         self.kept: dict[str, Tensor] = {}
+        self.pulled = self._count_pulled(list(theta))
         self.members: Members = gather(problem, {**theta, **fixed}, {}, transform=transform, training=True, mode=mode)
         self.held_out: Tensor | None = None  # [M, H]
         self.rows = rows  # [M, N]
+        self.targets = targets  # [M, N(, T)]
         if options.patience is not None:
             self._hold_out()
         self.n_rows = data.n_rows if self.rows is None else int(self.rows.shape[1])
         if not self.n_rows and options.epochs:
             raise InvalidData("there is nothing to train on: the data has no rows; label some, or use epochs=0")
-        self.steps_per_epoch = max(1, -(-self.n_rows // options.batch_size))
+        self.steps_per_epoch = count_steps(self.n_rows, options.batch_size)
         self.total = options.epochs * self.steps_per_epoch if sum(self.sizes) else 0
         self.step = 0
         self.order: Tensor | None = None
         self.order_epoch = -1
         self.moment1 = torch.zeros_like(self.flat)
         self.moment2 = torch.zeros_like(self.flat) if options.optimiser == "adam" else self.flat.new_zeros(0)
-        self.scratch = torch.empty_like(self.flat)  # a fresh large tensor costs more than the arithmetic
         self.best: dict[str, Tensor] = {}
+        self.limited = self._limited() if options.max_norm is not None else {}
 
     def named(self, flat: Tensor) -> dict[str, Tensor]:
         parts = torch.split(flat, self.sizes, 1)
         return {k: part.view(-1, *shape) for part, (k, shape) in zip(parts, self.shapes.items(), strict=True)}
 
     def take_step(self) -> Tensor:
-        """One step of every member; the losses before it, [M]."""
+        """One step of every member; the losses before it, without the prior where that is `pulled`: [M]."""
         x, y = self._batch()
         n_members = len(self.seeds)
+        if self.data.augment is not None:
+            x = self._augmented(x)
         if self.members.mode == "vmap":
             loss, gradient = self._gradient(slice(0, n_members), x, y)
         else:
@@ -191,6 +218,8 @@ class _Run:
                     parts.append(self._gradient(slice(m, m + 1), own, y[m : m + 1]))
             loss, gradient = torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
         self._move(gradient, self.options.lr * self.schedule(self.step / self.total))
+        if self.limited:
+            self._limit()
         self.step += 1
         return loss
 
@@ -203,8 +232,8 @@ class _Run:
         for m in range(len(self.seeds)):  # one by one: this happens once an epoch, and rows may be many
             held = self.held_out[m]
             one = {k: v[m] for k, v in self.named(self.flat).items()}
-            weights, extra = split_extra(one)
             fixed = {k: v[m] for k, v in self.fixed.items()}
+            weights, extra = split_extra({**fixed, **one})
             with torch.no_grad():
                 outputs = self.members.one(weights, fixed, self.data.x[held])
                 losses.append(-self.problem.likelihood.log_prob(outputs, self.data.y[held], extra).mean())
@@ -225,6 +254,9 @@ class _Run:
 
     def message(self, loss: Tensor) -> str:
         value = float(loss.mean())
+        if self.pulled and self.problem.prior is not None:
+            weights = {"θ": self.flat[:, : self.pulled]}
+            value -= float(self.problem.prior.log_prob(weights).mean()) / self.n_rows
         if not math.isfinite(value):
             raise NotFinite(
                 f"training left the finite numbers at step {self.step} of {self.total} (loss {value}); "
@@ -276,24 +308,53 @@ class _Run:
     def _gradient(self, group: slice, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         leaf = self.flat[group].detach().requires_grad_()
         fixed = {k: v[group] for k, v in self.fixed.items()}
-        shared_rows = self._shares_rows()
 
         def forward(theta: Tensors, x: Tensor) -> Tensor:
-            return self.members({**theta, **fixed}, {}, x, own_rows=not shared_rows)
+            draws = count_members(theta)  # an objective may run several draws of one member
+            own = fixed if draws == leaf.shape[0] else {k: v.expand(draws, *v.shape[1:]) for k, v in fixed.items()}
+            return self.members({**theta, **own}, {}, x, own_rows=x.ndim > self.data.x.ndim)
 
-        seeds = [derive(s, _NOISE, self.step) for s in self.seeds[group]]
-        batch = Batch(x=x, y=y, n_rows=self.n_rows, seeds=seeds)
-        loss = self.objective(self.problem, forward, self.named(leaf), batch)
+        if not self.pulled:
+            seeds = [derive(s, _NOISE, self.step) for s in self.seeds[group]]
+            batch = Batch(x=x, y=y, n_rows=self.n_rows, seeds=seeds, group=group)
+            loss = self.objective(self.problem, forward, self.named(leaf), batch)
+            (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+            return loss.detach(), gradient
+        batch = Batch(x=x, y=y, n_rows=self.n_rows, seeds=(), group=group)
+        loss = log_joint(replace(self.problem, prior=None), forward, self.named(leaf), batch)
         (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+        if not self._pulls_in_step():
+            gradient[:, : self.pulled].add_(self.flat[group, : self.pulled], alpha=self._pull())
         return loss.detach(), gradient
 
+    def _pull(self) -> float:
+        """−∇ log p(θ) / N = pull · θ under a Normal prior."""
+        assert isinstance(self.problem.prior, Normal)
+        return 1 / (self.problem.prior.scale**2 * self.n_rows)
+
+    def _pulls_in_step(self) -> bool:
+        """Adam adds pull · θ to the gradient as it reads both (the coupled decay, which is the prior's gradient)."""
+        return self.options.optimiser == "adam" and 0 < self.pulled == self.flat.shape[1]
+
+    def _count_pulled(self, names: Sequence[str]) -> int:
+        """How many of the first columns of θ a Normal prior covers, where the objective is plain `log_joint`.
+
+        Its gradient θ / scale² is then added in place, and its value found when somebody asks for it: through autograd
+        it costs as much as the network. 0: not so.
+        """
+        n_weights = sum(not name.startswith("likelihood/") for name in names)
+        ordered = not any(name.startswith("likelihood/") for name in names[:n_weights])
+        plain = self.objective is log_joint and type(self.problem.prior) is Normal and ordered
+        return sum(self.sizes[:n_weights]) if plain else 0
+
     def _shares_rows(self) -> bool:
-        return self.rows is None and self.steps_per_epoch == 1
+        return self.rows is None and self.steps_per_epoch == 1 and self.data.augment is None
 
     def _batch(self) -> tuple[Tensor, Tensor]:
         n_members = len(self.seeds)
         if self._shares_rows():
-            return self.data.x, self.data.y.expand(n_members, *self.data.y.shape)
+            y = self.data.y.expand(n_members, *self.data.y.shape) if self.targets is None else self.targets
+            return self.data.x, y
         epoch, at = divmod(self.step, self.steps_per_epoch)
         if self.order is None or self.order_epoch != epoch:
             order = torch.stack([permutation(self.n_rows, s, _ORDER, epoch) for s in self.seeds]).to(self.flat.device)
@@ -301,19 +362,65 @@ class _Run:
             self.order_epoch = epoch
         start, stop = (self.n_rows * i // self.steps_per_epoch for i in (at, at + 1))
         chosen = self.order[:, start:stop]  # [M, B]
-        return self.data.x[chosen], self.data.y[chosen]
+        if self.targets is None:
+            return self.data.x[chosen], self.data.y[chosen]
+        own = torch.arange(n_members, device=chosen.device)[:, None]
+        return self.data.x[chosen], self.targets[own, chosen]
 
     def _move(self, gradient: Tensor, lr: float) -> None:
         if self.options.optimiser == "sgd":
             self.moment1.mul_(self.options.momentum).add_(gradient)
             self.flat.sub_(self.moment1, alpha=lr)
             return
-        t = self.step + 1
-        self.moment1.lerp_(gradient, 1 - _BETA1)
-        self.moment2.mul_(_BETA2).addcmul_(gradient, gradient, value=1 - _BETA2)
-        correction = math.sqrt(1 - _BETA2**t)
-        scale = torch.sqrt(self.moment2, out=self.scratch).add_(_EPSILON * correction)
-        self.flat.addcdiv_(self.moment1, scale, value=-lr * correction / (1 - _BETA1**t))
+        adam(
+            [self.flat],
+            [gradient],
+            [self.moment1],
+            [self.moment2],
+            [],
+            [torch.tensor(float(self.step), device=self.flat.device)],
+            amsgrad=False,
+            beta1=_BETA1,
+            beta2=_BETA2,
+            lr=lr,
+            weight_decay=self._pull() if self._pulls_in_step() else 0.0,
+            eps=_EPSILON,
+            maximize=False,
+            foreach=False,
+            fused=self.flat.device.type in ("cpu", "cuda"),
+        )
+
+    def _augmented(self, x: Tensor) -> Tensor:
+        """Each member's rows through the caller's function, with a generator of the member and step: [M, B, ...]."""
+        assert self.data.augment is not None
+        made = []
+        for own, s in zip(x, self.seeds, strict=True):
+            seed = derive(s, _AUGMENT, self.step)
+            with borrowed(seed, x.device):
+                made.append(self.data.augment(own, generator(seed, device=x.device)))
+        return torch.stack(made)
+
+    def _limited(self) -> dict[str, nn.Module]:
+        """Trained weights of linear and convolution layers, and the layer of each."""
+        names = {id(p): name for name, p in self.members.module.named_parameters()}
+        layers = [m for m in self.members.module.modules() if isinstance(m, (nn.Linear, *CONVOLUTIONS))]
+        found: dict[str, nn.Module] = {names[id(m.weight)]: m for m in layers if id(m.weight) in names}
+        found = {name: m for name, m in found.items() if name in self.shapes}  # frozen ones are not
+        if not found:
+            raise InvalidOption(
+                "max_norm limits the weights of linear and convolution layers, and this training moves none under "
+                "their own names; drop max_norm"
+            )
+        return found
+
+    def _limit(self) -> None:
+        """w ← w · min(1, max_norm / ‖w‖) for the weights w into each unit (Srivastava et al. 2014)."""
+        assert self.options.max_norm is not None
+        theta = self.named(self.flat)
+        for name, layer in self.limited.items():
+            into_units = _by_unit(theta[name], layer)  # a view
+            norms = torch.linalg.vector_norm(into_units, dim=(2, 4), keepdim=True)
+            into_units.mul_((self.options.max_norm / norms).clamp(max=1))  # a norm of 0 gives inf, hence 1
 
     def _hold_out(self) -> None:
         given = self.rows if self.rows is not None else torch.arange(self.data.n_rows).expand(len(self.seeds), -1)
@@ -326,8 +433,18 @@ class _Run:
         self.held_out, self.rows = chosen[:, :held], chosen[:, held:].contiguous()
 
     def _fingerprint(self) -> int:
-        settings = (self.options, self.seeds, self.n_rows, list(self.shapes.items()), str(self.flat.dtype))
+        settings: tuple[object, ...] = (self.options, self.seeds, self.n_rows, list(self.shapes.items()))
+        settings += (str(self.flat.dtype), *(() if self.data.augment is None else ("augmented",)))
         return int.from_bytes(hashlib.sha256(repr(settings).encode()).digest()[:8], "big") >> 1
+
+
+def _by_unit(weight: Tensor, layer: nn.Module) -> Tensor:
+    """A view of weights [M, ...] as [M, G, in, out, kernel] whose axes 2 and 4 run over all that enters a unit."""
+    n_members = weight.shape[0]
+    if not getattr(layer, "transposed", False):
+        return weight.view(n_members, 1, 1, weight.shape[1], -1)
+    groups = int(layer.groups)  # type: ignore[arg-type]
+    return weight.view(n_members, groups, weight.shape[1] // groups, weight.shape[2], -1)
 
 
 def _below(prefix: str, tensors: Tensors) -> dict[str, Tensor]:

@@ -8,9 +8,9 @@ Axes, everywhere in this order: M members, N rows, C classes, D inputs, T target
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,16 @@ class Report(Protocol):
     def __call__(self, done: int, total: int, message: str, snapshot: Snapshot) -> None: ...
 
 
+class Augment(Protocol):
+    """Rows made new each time they are trained on: x [B, ...] in the units handed in -> the same shape.
+
+    All chance comes from `rng`, which is a function of (member's seed, step): the same training gives the same bits.
+    (torch's global generator is lent from the same seed, for transforms that know no other.) Labels are kept.
+    """
+
+    def __call__(self, x: Tensor, rng: torch.Generator) -> Tensor: ...
+
+
 def silent(done: int, total: int, message: str, snapshot: Snapshot) -> None:
     """The report that nobody reads."""
 
@@ -40,6 +50,7 @@ class Data:
     x: Tensor  # [N, ...]
     y: Tensor  # [N] classes (int64), or [N, T] targets
     task: Tensor | None = None  # [N] which task a row belongs to, for methods that learn over several
+    augment: Augment | None = None  # applied to every batch of a descent, not to held-out rows nor to predictions
 
     @property
     def n_rows(self) -> int:
@@ -97,6 +108,10 @@ class Likelihood(Protocol):
 
     def log_prob(self, outputs: Tensor, y: Tensor, extra: Tensors) -> Tensor:
         """log p(y | outputs) of standardised targets: outputs [..., N, O], y [..., N(, T)] -> [..., N]."""
+        ...
+
+    def fisher_root(self, outputs: Tensor, extra: Tensors) -> Tensor:
+        """S [N, O, R] with SSᵀ the Fisher information of a row's outputs: what a Gauss-Newton curvature is made of."""
         ...
 
     def predictive(self, outputs: Tensor, extra: Tensors, log_weights: Tensor | None) -> Predictive:
@@ -181,6 +196,68 @@ class Posterior(Protocol):
     def cost(self, n_parameters: int) -> int:
         """Members × parameters × epochs: what a service may cap before it starts."""
         ...
+
+
+@runtime_checkable
+class Updates(Protocol):
+    """A posterior that can be the prior of new rows: `Fitted.update` uses it where there is one."""
+
+    def update(
+        self,
+        problem: Problem,
+        state: Tensors,
+        data: Data,
+        *,
+        rng: torch.Generator,
+        resume: Tensors | None = None,
+        report: Report = silent,
+    ) -> dict[str, Tensor]:
+        """The state after the new rows, which `data` holds alone."""
+        ...
+
+
+@runtime_checkable
+class Bounds(Protocol):
+    """A posterior with a bound on log p(D), or an estimate of one: `Fitted.bound` gives it."""
+
+    def bound(self, problem: Problem, state: Tensors, data: Data, *, samples: int, rng: torch.Generator) -> float: ...
+
+
+@runtime_checkable
+class Evidence(Protocol):
+    """A posterior that knows log p(D), exactly or by its own approximation: `Fitted.log_evidence` gives it."""
+
+    def log_evidence(self, problem: Problem, state: Tensors) -> float: ...
+
+
+@runtime_checkable
+class FunctionSpace(Protocol):
+    """A posterior whose outputs have a covariance in closed form: `Fitted.function_variance` gives it."""
+
+    def function_covariance(self, problem: Problem, state: Tensors, x: Tensor) -> Tensor:
+        """Of each standardised row, in the units of y where the outputs are means: [N, T, T]."""
+        ...
+
+
+@runtime_checkable
+class Analytic(Protocol):
+    """A posterior with a predictive in closed form, without draws: `Fitted.predict` gives it."""
+
+    def analytic(self, problem: Problem, state: Tensors, x: Any) -> Predictive: ...
+
+
+@runtime_checkable
+class FitsSplits(Protocol):
+    """A posterior that fits several problems with the same network at once: `fit_splits` uses it where there is one."""
+
+    def fit_splits(
+        self,
+        problems: Sequence[Problem],
+        datas: Sequence[Data],
+        *,
+        rngs: Sequence[torch.Generator],
+        report: Report = silent,
+    ) -> list[dict[str, Tensor]]: ...
 
 
 class Transform(Protocol):

@@ -23,8 +23,8 @@ def start_members(
         given = problem.model.given(dtype=problem.dtype) if from_weights else None
         fresh = problem.model.initialise(seed, dtype=problem.dtype) if given is None else given
         fresh |= problem.likelihood.start(dtype=problem.dtype)
-        if warm is not None and m < next(iter(warm.values())).shape[0]:
-            old = {k: v[m] for k, v in warm.items()}
+        if warm is not None and m < min((len(warm[k]) for k in fresh if k in warm), default=1):
+            old = {k: v[m] for k, v in warm.items() if k in fresh}  # a method may keep more than the model's tensors
             checked_state(fresh, old, "warm start")
             fresh = {k: old[k].to(problem.dtype) if fresh[k].is_floating_point() else old[k] for k in fresh}
         members.append(fresh)
