@@ -5,30 +5,60 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from bensemble_core.ensemble import Ensemble
-from bensemble_core.errors import InvalidModel
+from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.members import gather, zero_rows
-from bensemble_core.models.transforms import MASK, FixedMasks, RandomMasks, layers_in_order, mask_shape
+from bensemble_core.models.transforms import (
+    LOGIT,
+    MASK,
+    ConcreteMasks,
+    FixedMasks,
+    MaskKind,
+    RandomMasks,
+    fill_mask,
+    join,
+    layers_in_order,
+    mask_shape,
+)
 from bensemble_core.posteriors.start import start_members
 from bensemble_core.randomness import borrowed, derive, draw_seed
-from bensemble_core.training import Descent, descend, split_extra
-from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+from bensemble_core.training import Batch, Descent, Forward, Objective, descend, log_joint, split_extra
+from bensemble_core.types import Aim, Data, Problem, Report, Tensors, Transform, silent
+
+_RATE = "input_rate"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MCDropout(Descent):
-    """Dropout kept on at prediction (Gal & Ghahramani 2016): a member is θ under one mask, z ~ Bernoulli(1 − rate).
+    """Dropout kept on at prediction (Gal & Ghahramani 2016): a member is θ under one mask.
 
-    The input of every linear and convolution layer but the first to run is multiplied by z / (1 − rate), features or
-    whole channels at a time; with `mask_inputs`, and where there is only one layer, the first one's too. For one
-    linear layer Var f(x) = rate / (1 − rate) Σ w²x². Training draws a fresh mask per row and step; a member draws one
-    mask for all rows, so that identical rows get identical predictions. Layers that a module does not call as layers
-    (inside nn.LSTM, nn.MultiheadAttention) are not masked. A module's own weights are the start.
+    The input of every linear and convolution layer but the first to run is multiplied by z / (1 − rate), z ~
+    Bernoulli(1 − rate), or with `kind="gaussian"` by z ~ N(1, rate / (1 − rate)) (Srivastava et al. 2014, section 10),
+    features or whole channels at a time; with `mask_inputs`, and where there is only one layer, the first one's too.
+    For one linear layer Var f(x) = rate / (1 − rate) Σ w²x², of either kind. Training draws a fresh mask per row and
+    step; a member draws one mask for all rows, so that identical rows get identical predictions. Layers that a module
+    does not call as layers (inside nn.LSTM, nn.MultiheadAttention) are not masked. A module's own weights are the
+    start.
+
+    `learn_rates` is concrete dropout (Gal, Hron & Kendall 2017): `rate` is where each layer's own rate p starts, the
+    masks of training are continuous (temperature 0.1), and the objective is −(1/N) [Σ log p(y | x, θ) − KL] with, for
+    each masked layer of K inputs (channels) and weights W = (1 − p) M, and a prior of sd τ,
+
+        KL = (1 − p) |M|²/(2τ²) − K H(p) = |W|²/(2τ²(1 − p)) − K H(p),   H(p) = −p log p − (1 − p) log(1 − p);
+
+    other weights have the prior as it is, as all have where rates are fixed. Members draw Bernoulli masks at the
+    learnt rates, which the state lists as `<layer>.input_rate`.
     """
 
     name: Literal["mc_dropout"] = "mc_dropout"
-    rate: float = field(default=0.1, metadata={"gt": 0, "lt": 1, "description": "share of features dropped"})
+    rate: float = field(
+        default=0.1,
+        metadata={"gt": 0, "lt": 1, "search": ("linear", 0.01, 0.5), "description": "share of features dropped"},
+    )
+    kind: MaskKind = field(default="bernoulli", metadata={"description": "features are dropped, or made noisy"})
+    learn_rates: bool = field(default=False, metadata={"description": "each layer learns its own rate, from rate on"})
     mask_inputs: bool = field(default=False, metadata={"description": "also drop features of the rows themselves"})
     aims: ClassVar[Aim] = "none"
     resumes: ClassVar[bool] = True
@@ -44,10 +74,19 @@ class MCDropout(Descent):
         resume: Tensors | None = None,
         report: Report = silent,
     ) -> dict[str, Tensor]:
-        """State: every tensor of the model under its own name, [1, ...]."""
+        """State: every tensor of the model under its own name, [1, ...]; learnt rates `<layer>.input_rate` [1, 1]."""
+        if self.learn_rates and self.kind != "bernoulli":
+            raise InvalidOption(
+                'mc_dropout: rates are learnt of Bernoulli masks; use kind="bernoulli", or fix the rate of the others'
+            )
         seeds = [derive(draw_seed(rng), 0)]
         theta, fixed = start_members(problem, seeds, warm=warm, from_weights=True, device=data.x.device)
-        masks = RandomMasks(layers=self._masked_layers(problem, {**theta, **fixed}), rate=self.rate)
+        layers = self._masked_layers(problem, {**theta, **fixed})
+        masks: Transform = RandomMasks(layers=layers, rate=self.rate, kind=self.kind)
+        objective: Objective = log_joint
+        if self.learn_rates:
+            masks, objective = ConcreteMasks(layers=layers), _Concrete(layers, _input_counts(problem, layers))
+            theta |= self._start_logits(problem, layers, warm, data.x.device)
         trained = descend(
             problem,
             data,
@@ -55,28 +94,40 @@ class MCDropout(Descent):
             fixed=fixed,
             options=self,
             seeds=seeds,
+            objective=objective,
             transform=masks,
             resume=resume,
             report=report,
         )
-        return {**trained.theta, **trained.fixed}
+        ended = {**trained.theta, **trained.fixed}
+        rates = {join(k, _RATE): ended.pop(join(k, LOGIT)).sigmoid() for k in layers if self.learn_rates}
+        return {**ended, **rates}
 
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
         """n masks; θ is shared."""
+        rates = {k: float(v) for k, v in state.items() if k == _RATE or k.endswith(f".{_RATE}")}
+        state = {k: v for k, v in state.items() if k not in rates}
         layers = self._masked_layers(problem, state)
         module = problem.model.skeleton()
         device = next(iter(state.values())).device
         stacked = {}
         for layer in layers:
             shape = mask_shape(module.get_submodule(layer))
-            keep = torch.empty(n, *shape, dtype=problem.dtype)  # [M, D], or [M, C, 1, 1] before a convolution
-            keep.bernoulli_(1 - self.rate, generator=rng).div_(1 - self.rate)
-            stacked[f"{layer}.{MASK}" if layer else MASK] = keep.to(device)
+            mask = torch.empty(n, *shape, dtype=problem.dtype)  # [M, D], or [M, C, 1, 1] before a convolution
+            rate = rates.get(join(layer, _RATE), self.rate)
+            stacked[join(layer, MASK)] = fill_mask(mask, rate, self.kind, rng).to(device)
         shared = {k: v[0] for k, v in state.items()}
         return Ensemble(problem=problem, stacked=stacked, shared=shared, transform=FixedMasks(layers=layers))
 
     def cost(self, n_parameters: int) -> int:
         return n_parameters * self.epochs
+
+    def _start_logits(
+        self, problem: Problem, layers: tuple[str, ...], warm: Tensors | None, device: torch.device
+    ) -> dict[str, Tensor]:
+        start = torch.full((1, 1), self.rate, dtype=problem.dtype, device=device)
+        rates = {k: start if warm is None else warm.get(join(k, _RATE), start).to(start) for k in layers}
+        return {join(k, LOGIT): torch.logit(v) for k, v in rates.items()}
 
     def _masked_layers(self, problem: Problem, state: Tensors) -> tuple[str, ...]:
         """In the order in which the network calls them, found by running a row of zeros."""
@@ -91,3 +142,32 @@ class MCDropout(Descent):
                 "use another posterior"
             )
         return tuple(layers if self.mask_inputs or len(layers) == 1 else layers[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class _Concrete:
+    """−(1/B) Σ log p(y | x, θ) + KL/N for masked layers with K inputs each."""
+
+    layers: tuple[str, ...]
+    inputs: tuple[int, ...]  # K
+
+    def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
+        tensors, extra = split_extra(theta)
+        logits = {k: tensors[join(k, LOGIT)] for k in self.layers}  # [M, 1]
+        loss = -problem.likelihood.log_prob(forward(tensors, batch.x), batch.y, extra).mean(-1)
+        weights = {k: v for k, v in tensors.items() if k not in {join(name, LOGIT) for name in logits}}
+        kl = loss.new_zeros(())
+        for (name, logit), n_inputs in zip(logits.items(), self.inputs, strict=True):
+            kept = torch.sigmoid(-logit)
+            kl = kl + n_inputs * (kept * logsigmoid(-logit) + (1 - kept) * logsigmoid(logit))[:, 0]  # −K H(p)
+            if (weight := join(name, "weight")) in weights:  # else it is frozen, or tied to another
+                scale = kept.sqrt().reshape(-1, *[1] * (weights[weight].ndim - 1))
+                weights[weight] = weights[weight] / scale
+        if problem.prior is not None and weights:
+            kl = kl - problem.prior.log_prob(weights)
+        return loss + kl / batch.n_rows
+
+
+def _input_counts(problem: Problem, layers: tuple[str, ...]) -> tuple[int, ...]:
+    module = problem.model.skeleton()
+    return tuple(mask_shape(module.get_submodule(layer))[0] for layer in layers)

@@ -1,0 +1,337 @@
+"""Averages along one training run: SWA, SWAG, and several SWAG runs as a mixture."""
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from bensemble_core.ensemble import Ensemble
+from bensemble_core.errors import InvalidOption
+from bensemble_core.posteriors.batchnorm import has_batch_norm, renormalised
+from bensemble_core.posteriors.start import start_members, thinned
+from bensemble_core.randomness import derive, draw_seed, permutation
+from bensemble_core.training import Descent, Schedule, Watch, count_steps, descend
+from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+
+_VARIANCE, _DEVIATION, _ROWS = "swag/variance/", "swag/deviation/", "swag/rows"  # names in the state
+_STATISTICS = 9  # branch of a seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaging(Descent):
+    """The options of a run whose iterates are collected; SWA, SWAG and MultiSWAG inherit these fields.
+
+    Until `burn_in` of the epochs have passed the rate goes from `lr` to `swa_lr` (`schedule="constant"`: stays at
+    `lr`). From then on it is `swa_lr`, or with `swa_lr_min` falls in every cycle of c steps along
+    (1 − t) swa_lr + t swa_lr_min, t = (mod(i − 1, c) + 1)/c (Izmailov et al. 2018), and the weights at the end
+    of each cycle are collected. Epochs that fill no cycle are added to the burn-in.
+    """
+
+    burn_in: float = field(
+        default=0.5, metadata={"ge": 0, "lt": 1, "description": "share of the epochs before weights are collected"}
+    )
+    swa_lr: float | None = field(
+        default=None, metadata={"gt": 0, "le": 100, "description": "learning rate while collecting; lr if none"}
+    )
+    swa_lr_min: float | None = field(
+        default=None,
+        metadata={"gt": 0, "le": 100, "description": "where the rate ends in each cycle; level if none"},
+    )
+    cycle: int = field(
+        default=1, metadata={"ge": 1, "le": 1_000_000, "description": "epochs between two collected sets of weights"}
+    )
+    norm_rows: int = field(
+        default=512, metadata={"ge": 2, "le": 1_000_000, "description": "rows for batch norm statistics at a time"}
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SWA(Averaging):
+    """θ_SWA = (1/T) Σ θ_i over the weights at the ends of T cycles (Izmailov et al. 2018): one member.
+
+    The statistics of batch normalisation are computed anew for θ_SWA on all rows, `norm_rows` at a time. Departures:
+    Adam unless `optimiser="sgd"`; a learnt log-noise is averaged like a weight. With `epochs=0` the weights handed in
+    are the answer.
+    """
+
+    name: Literal["swa"] = "swa"
+    aims: ClassVar[Aim] = "none"
+    resumes: ClassVar[bool] = True
+    starts_from_weights: ClassVar[bool] = True
+
+    def fit(
+        self,
+        problem: Problem,
+        data: Data,
+        *,
+        rng: torch.Generator,
+        warm: Tensors | None = None,
+        resume: Tensors | None = None,
+        report: Report = silent,
+    ) -> dict[str, Tensor]:
+        """State: every tensor of the model under its own name, [1, ...]."""
+        _check(self, 0)
+        seeds = [derive(draw_seed(rng), 0)]
+        start = start_members(problem, seeds, warm=warm, from_weights=True, device=data.x.device)
+        return _collect(self, problem, data, seeds, start, 0, None, resume, report)
+
+    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
+        """One member, whatever n."""
+        return Ensemble(problem=problem, stacked=thinned(state, n))
+
+    def cost(self, n_parameters: int) -> int:
+        return n_parameters * self.epochs
+
+
+@dataclass(frozen=True, kw_only=True)
+class SWAG(Averaging):
+    """A Gaussian around the average of the iterates (Maddox et al. 2019), scaled:
+
+        θ = θ_SWA + √scale ( Σ_diag^½ z₁ / √2 + D z₂ / √(2 (rank − 1)) ),   z₁ ~ N(0, I_P), z₂ ~ N(0, I_rank)
+
+    Σ_diag = (1/T) Σ (θ_i − θ_SWA)² of all T collected weights, accumulated without cancellation (Welford); the columns
+    of D are the deviations of the last `rank` of them. So Cov θ = scale (½ Σ_diag + ½ D Dᵀ/(rank − 1)): with
+    rank = T the off-diagonals are ½ of the sample covariance. The paper measures deviations from the mean as it was
+    when they were met, for want of θ_SWA; `centre="mean"` keeps the iterates and takes θ_SWA itself, `"running"` is
+    the paper's. `rank=0` is its SWAG-diagonal, N(θ_SWA, scale Σ_diag).
+
+    Where the network has batch normalisation, the state keeps min(N, `norm_rows`) standardised training rows, drawn at
+    random, and every draw has its statistics computed on them. Other departures: Adam unless `optimiser="sgd"`; a
+    learnt log-noise counts as a weight. A module's own weights are the start; with `epochs=0` they are the mean, and
+    there is no spread.
+    """
+
+    name: Literal["swag"] = "swag"
+    rank: int = field(default=20, metadata={"ge": 0, "le": 1000, "description": "deviations kept; 0 is diagonal"})
+    scale: float = field(
+        default=1.0,
+        metadata={"ge": 0, "le": 1e6, "search": ("log", 0.1, 10.0), "description": "factor on the covariance"},
+    )
+    centre: Literal["mean", "running"] = field(
+        default="mean", metadata={"description": "deviations from the final average, or from the average so far"}
+    )
+    aims: ClassVar[Aim] = "none"
+    resumes: ClassVar[bool] = True
+    starts_from_weights: ClassVar[bool] = True
+
+    def fit(
+        self,
+        problem: Problem,
+        data: Data,
+        *,
+        rng: torch.Generator,
+        warm: Tensors | None = None,
+        resume: Tensors | None = None,
+        report: Report = silent,
+    ) -> dict[str, Tensor]:
+        """State: the mean under the model's own names [1, ...], `swag/variance/…` [1, ...], `swag/deviation/…`
+        [1, rank, ...], and `swag/rows` [B, ...] for batch normalisation."""
+        _check(self, self.rank)
+        seeds = [derive(draw_seed(rng), 0)]
+        start = start_members(problem, seeds, warm=warm, from_weights=True, device=data.x.device)
+        return _collect(self, problem, data, seeds, start, self.rank, self.centre, resume, report)
+
+    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
+        """Exactly n draws."""
+        return _draw(problem, state, n, self.scale, rng)
+
+    def cost(self, n_parameters: int) -> int:
+        return n_parameters * self.epochs
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiSWAG(Averaging):
+    """An equal mixture of `members` SWAG Gaussians from different starts (Wilson & Izmailov 2020), trained at once.
+
+    n draws are spread evenly: each Gaussian gives ⌊n/members⌋ or one more, and which give more is drawn. The options
+    and departures are those of `swag`; the weights of a module handed in are not used.
+    """
+
+    name: Literal["multi_swag"] = "multi_swag"
+    members: int = field(default=5, metadata={"ge": 1, "le": 1000, "description": "runs, each with its own Gaussian"})
+    rank: int = field(default=20, metadata={"ge": 0, "le": 1000, "description": "deviations kept; 0 is diagonal"})
+    scale: float = field(
+        default=1.0,
+        metadata={"ge": 0, "le": 1e6, "search": ("log", 0.1, 10.0), "description": "factor on the covariance"},
+    )
+    centre: Literal["mean", "running"] = field(
+        default="mean", metadata={"description": "deviations from the final average, or from the average so far"}
+    )
+    aims: ClassVar[Aim] = "none"
+    resumes: ClassVar[bool] = True
+    starts_from_weights: ClassVar[bool] = False
+
+    def fit(
+        self,
+        problem: Problem,
+        data: Data,
+        *,
+        rng: torch.Generator,
+        warm: Tensors | None = None,
+        resume: Tensors | None = None,
+        report: Report = silent,
+    ) -> dict[str, Tensor]:
+        """State: as of `swag`, with a leading axis of `members` (but for the rows, which all share)."""
+        _check(self, self.rank)
+        base = draw_seed(rng)
+        seeds = [derive(base, m) for m in range(self.members)]
+        start = start_members(problem, seeds, warm=warm, from_weights=False, device=data.x.device)
+        return _collect(self, problem, data, seeds, start, self.rank, self.centre, resume, report)
+
+    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
+        """Exactly n draws of the mixture."""
+        return _draw(problem, state, n, self.scale, rng)
+
+    def cost(self, n_parameters: int) -> int:
+        return self.members * n_parameters * self.epochs
+
+
+def _count_snapshots(options: Averaging) -> int:
+    return (options.epochs - round(options.burn_in * options.epochs)) // options.cycle
+
+
+def _check(options: Averaging, rank: int) -> None:
+    """Refuse, before any work, what could not give an average or a covariance."""
+    name = str(getattr(options, "name", "swa"))
+    if options.patience is not None:
+        raise InvalidOption(f"{name} averages the run to its end, and stopping early would cut it; drop patience")
+    if options.swa_lr_min is not None and options.swa_lr_min > _swa_lr(options):
+        raise InvalidOption(
+            f"{name}: the rate falls within a cycle, from swa_lr to swa_lr_min; got {_swa_lr(options):g} and "
+            f"{options.swa_lr_min:g}"
+        )
+    if rank == 1:
+        raise InvalidOption(f"{name}: one deviation gives no covariance; rank is 0 (diagonal) or at least 2")
+    snapshots = _count_snapshots(options)
+    if options.epochs and snapshots < max(rank, 1):
+        raise InvalidOption(
+            f"{name}: rank is at most the number of collected weights, got rank {rank} and {snapshots} (epochs "
+            f"{options.epochs}, burn_in {options.burn_in:g}, cycle {options.cycle}); train for at least "
+            f"{math.ceil(max(rank, 1) * options.cycle / (1 - options.burn_in))} epochs, or lower rank, burn_in or cycle"
+        )
+
+
+def _swa_lr(options: Averaging) -> float:
+    return options.lr if options.swa_lr is None else options.swa_lr
+
+
+def rate_schedule(options: Averaging, n_rows: int) -> Schedule:
+    """Factor on `lr` at each step of burn-in and cycles."""
+    per_epoch = count_steps(n_rows, options.batch_size)
+    total, length = options.epochs * per_epoch, options.cycle * per_epoch
+    start = total - _count_snapshots(options) * length
+    high = _swa_lr(options) / options.lr
+    low = high if options.swa_lr_min is None else options.swa_lr_min / options.lr
+
+    def factor(done: float) -> float:
+        step = round(done * total)
+        if step < start:
+            cosine = 0.5 * (1 + math.cos(math.pi * step / start))
+            return 1.0 if options.schedule == "constant" else high + (1 - high) * cosine
+        t = ((step - start) % length + 1) / length
+        return (1 - t) * high + t * low
+
+    return factor
+
+
+def collector(options: Averaging, rank: int, centre: str) -> Watch:
+    """Gathers `count`, and for each tensor its mean, its sum of squared deviations, and the last `rank` of it.
+
+    The last `rank` are the iterates themselves, or with centre="running" their deviations from the mean so far; they
+    lie in a ring, [M, rank, ...].
+    """
+    start = options.epochs - _count_snapshots(options) * options.cycle
+
+    def watch(epoch: int, theta: Tensors, fixed: Tensors, kept: dict[str, Tensor]) -> None:
+        if epoch <= start or (epoch - start) % options.cycle:
+            return
+        count = int(kept["count"]) + 1 if "count" in kept else 1
+        kept["count"] = torch.tensor(count)
+        for name, now in theta.items():
+            if count == 1:
+                kept[f"mean/{name}"], kept[f"squares/{name}"] = torch.zeros_like(now), torch.zeros_like(now)
+                kept[f"last/{name}"] = now.new_zeros(now.shape[0], rank, *now.shape[1:])
+            mean, before = kept[f"mean/{name}"], now - kept[f"mean/{name}"]
+            mean.add_(before, alpha=1 / count)
+            kept[f"squares/{name}"].addcmul_(before, now - mean)
+            if rank:
+                kept[f"last/{name}"][:, (count - 1) % rank] = now - mean if centre == "running" else now
+
+    return watch
+
+
+def _collect(
+    options: Averaging,
+    problem: Problem,
+    data: Data,
+    seeds: list[int],
+    start: tuple[dict[str, Tensor], dict[str, Tensor]],
+    rank: int,
+    centre: str | None,
+    resume: Tensors | None,
+    report: Report,
+) -> dict[str, Tensor]:
+    """Train, average, and where `centre` is given add what a draw needs."""
+    theta, fixed = start
+    trained = descend(
+        problem,
+        data,
+        theta=theta,
+        fixed=fixed,
+        options=options,
+        seeds=seeds,
+        schedule=rate_schedule(options, data.n_rows),
+        watch=collector(options, rank, centre or "mean"),
+        resume=resume,
+        report=report,
+    )
+    if not trained.kept:  # no epochs, or nothing to train
+        spread = {_VARIANCE + k: torch.zeros_like(v) for k, v in trained.theta.items()} if centre else {}
+        return {**trained.theta, **trained.fixed, **spread}
+    kept, count = trained.kept, int(trained.kept["count"])
+    mean = {k: kept[f"mean/{k}"] for k in theta}
+    state = {**mean, **trained.fixed}
+    if has_batch_norm(problem):
+        state |= renormalised(problem, state, {}, data.x.tensor_split(max(1, data.n_rows // options.norm_rows)))
+    if centre is None:
+        return state
+    state |= {_VARIANCE + k: kept[f"squares/{k}"].clamp_min(0) / count for k in theta}
+    if rank:
+        last = {k: kept[f"last/{k}"] for k in theta}  # [M, rank, ...]
+        state |= {_DEVIATION + k: v - mean[k].unsqueeze(1) if centre == "mean" else v for k, v in last.items()}
+    if has_batch_norm(problem):
+        chosen = permutation(data.n_rows, seeds[0], _STATISTICS)[: options.norm_rows]
+        state[_ROWS] = data.x[chosen.to(data.x.device)]
+    return state
+
+
+def _draw(problem: Problem, state: Tensors, n: int, scale: float, rng: torch.Generator) -> Ensemble:
+    """n draws of the mixture of the state's Gaussians, which all have the same weight."""
+    named = {k: v for k, v in state.items() if not k.startswith("swag/")}
+    drawn = [k.removeprefix(_VARIANCE) for k in state if k.startswith(_VARIANCE)]
+    some = next(iter(named.values()))
+    n_members, device = some.shape[0], some.device
+    order = torch.randperm(n_members, generator=rng)
+    member = order[torch.arange(n) * n_members // n].sort().values.to(device)  # [n]
+    ranks = {state[_DEVIATION + k].shape[1] for k in drawn if _DEVIATION + k in state}
+    rank = ranks.pop() if ranks else 0
+    z2 = torch.randn(n, rank, generator=rng, dtype=problem.dtype).to(device)
+    members: dict[str, Tensor] = {}
+    for name in sorted(drawn):  # a file does not keep the order of its tensors
+        mean, variance = named[name], state[_VARIANCE + name]
+        z1 = torch.randn(n, *mean.shape[1:], generator=rng, dtype=problem.dtype).to(device)
+        noise = variance.sqrt()[member] * z1
+        if rank:
+            deviations = state[_DEVIATION + name]  # [members, rank, ...]
+            spread = [torch.tensordot(z, deviations[m], 1) for z, m in zip(z2, member.tolist(), strict=True)]
+            noise = noise / math.sqrt(2) + torch.stack(spread) / math.sqrt(2 * (rank - 1))
+        members[name] = mean[member] + math.sqrt(scale) * noise
+    rest = {k: v for k, v in named.items() if k not in members}
+    shared = {k: v[0] for k, v in rest.items() if bool((v == v[:1]).all())}
+    members |= {k: v[member] for k, v in rest.items() if k not in shared}
+    if _ROWS in state:
+        members |= renormalised(problem, members, shared, [state[_ROWS]])
+        shared = {k: v for k, v in shared.items() if k not in members}
+    return Ensemble(problem=problem, stacked=members, shared=shared)
