@@ -9,13 +9,14 @@ BENCHMARKS := service
 setup: $(VENV)/.installed
 
 # The stamp is older than what it depends on only when a dependency changed.
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt oracles.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and there is no python3 here" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@echo "Installing into $(VENV); the first time takes a few minutes"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[app,demo,test]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[app,demo,test,tune]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r oracles.txt
 	@touch $@
 
 up: setup
