@@ -1,0 +1,231 @@
+"""The factorised Gaussian q(θ) = Π N(θ_i | μ_i, σ_i²): its start, its draws, its divergence from the prior.
+
+State, all with a leading axis of 1: μ under the parameters' own names, `log_sd/…` for the weights that have a
+distribution, `prior_mean/…` and `prior_sd/…` (which broadcast against them) for the prior it was fitted under, and
+after pruning `pruned/…` (true where a weight is exactly 0); `fitted/n_rows` counts the rows met under that prior. A
+weight without `log_sd/…` is a point.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bensemble_core.ensemble import Ensemble
+from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
+from bensemble_core.io import above, below
+from bensemble_core.models.spec import trainable_names
+from bensemble_core.posteriors.start import start_members
+from bensemble_core.priors import Normal
+from bensemble_core.training import Descent, Trained, descend, split_extra
+from bensemble_core.types import Data, Problem, Report, Snapshot, Tensors
+
+LOG_SD, PRIOR_MEAN, PRIOR_SD, PRUNED = "log_sd/", "prior_mean/", "prior_sd/", "pruned/"
+N_ROWS = "fitted/n_rows"
+_MAP_PHASE = "map_phase"
+_NORMS = (
+    nn.modules.batchnorm._NormBase,
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.RMSNorm,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factorised(Descent):
+    """The options of a factorised Gaussian found by descent; a method inherits these fields and nothing else."""
+
+    init_sigma: float = field(
+        default=0.02,
+        metadata={
+            "gt": 0,
+            "le": 100,
+            "search": ("log", 1e-3, 0.3),
+            "description": "standard deviation of every weight at the start",
+        },
+    )
+    map_epochs: int = field(
+        default=0,
+        metadata={"ge": 0, "le": 1_000_000, "description": "epochs of MAP training first, for the means to start from"},
+    )
+    bayesian_biases: bool = field(
+        default=True, metadata={"description": "biases have a distribution; otherwise they are MAP estimates"}
+    )
+    bayesian_norms: bool = field(
+        default=False,
+        metadata={"description": "so have the weights of normalisation layers; otherwise they are MAP estimates"},
+    )
+
+
+def normal_prior(problem: Problem, method: str) -> Normal:
+    """The prior of a problem, or a refusal: a divergence needs one."""
+    if problem.prior is None:
+        raise InvalidOption(
+            f"{method} weighs the likelihood against a prior, and there is none; pass prior=Normal(scale=…), or use "
+            "map for maximum likelihood"
+        )
+    if not isinstance(problem.prior, Normal):
+        raise InvalidOption(f"{method} needs a Normal prior, got {type(problem.prior).__name__}; pass Normal(scale=…)")
+    return problem.prior
+
+
+def start_gaussian(
+    problem: Problem, options: Factorised, seed: int, *, warm: Tensors | None, device: torch.device
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Means, points and `log_sd/…`, and the fixed tensors: from `warm` (any method's state), else from the weights."""
+    theta, fixed = start_members(problem, [seed], warm=warm, from_weights=True, device=device)
+    names = bayesian_names(problem, options)
+    if not names:
+        raise InvalidModel("no weight is left to have a distribution; unfreeze some, or set bayesian_biases=True")
+    for name in names:
+        start = torch.full_like(theta[name], math.log(options.init_sigma))
+        old = None if warm is None else warm.get(LOG_SD + name)
+        theta[LOG_SD + name] = start if old is None or old.shape != start.shape else old.to(start)
+    return theta, fixed
+
+
+def bayesian_names(problem: Problem, options: Factorised) -> list[str]:
+    """The parameters that have a distribution."""
+    module = problem.model.skeleton()
+    wanted = []
+    for name in trainable_names(module):
+        layer, _, own = name.rpartition(".")
+        if isinstance(module.get_submodule(layer), _NORMS):
+            chosen = options.bayesian_norms
+        else:
+            chosen = options.bayesian_biases or "bias" not in own
+        if chosen:
+            wanted.append(name)
+    return wanted
+
+
+def descend_after_map(
+    problem: Problem,
+    data: Data,
+    *,
+    theta: Tensors,
+    fixed: Tensors,
+    options: Factorised,
+    resume: Tensors | None,
+    report: Report,
+    **how: Any,
+) -> Trained:
+    """`descend`, after `map_epochs` epochs of it that train the means alone; one run to report and resume."""
+    first, then = options.map_epochs, options.epochs
+    theta, fixed = dict(theta), dict(fixed)
+    if first and (resume is None or _MAP_PHASE in resume):
+
+        def report_first(done: int, total: int, message: str, snapshot: Snapshot) -> None:
+            marked = lambda: {**snapshot(), _MAP_PHASE: torch.tensor(True)}  # noqa: E731
+            report(done, total * (first + then) // first, f"MAP: {message}", marked)
+
+        trained = descend(
+            problem,
+            data,
+            theta={k: v for k, v in theta.items() if not k.startswith(LOG_SD)},
+            fixed=fixed,
+            options=replace(options, epochs=first),
+            seeds=how["seeds"],
+            resume=resume,
+            report=report_first,
+        )
+        theta, fixed, resume = {**theta, **trained.theta}, trained.fixed, None
+
+    def report_then(done: int, total: int, message: str, snapshot: Snapshot) -> None:
+        report(done + total * first // then, total * (first + then) // then, message, snapshot)
+
+    return descend(problem, data, theta=theta, fixed=fixed, options=options, resume=resume, report=report_then, **how)
+
+
+def noise(theta: Tensors, n: int, *, rng: torch.Generator, but: frozenset[str] = frozenset()) -> dict[str, Tensor]:
+    """ε ~ N(0, 1) for every weight with a distribution, n of each: [n, ...]."""
+    drawn = {}
+    for name, log_sd in sorted(below(LOG_SD, theta).items()):  # a file has an order of its own
+        if name not in but:
+            epsilon = torch.randn(n, *log_sd.shape[1:], generator=rng, dtype=log_sd.dtype, device=rng.device)
+            drawn[name] = epsilon.to(log_sd.device)
+    return drawn
+
+
+def reparameterised(theta: Tensors, epsilon: Tensors, pruned: Tensors) -> dict[str, Tensor]:
+    """θ = μ + σ ε, and 0 where pruned: [n, ...] for each name of ε."""
+    drawn = {k: theta[k] + theta[LOG_SD + k].exp() * e for k, e in epsilon.items()}
+    return {k: v.masked_fill(pruned[k], 0.0) if k in pruned else v for k, v in drawn.items()}
+
+
+def kl_divergence(mean: Tensor, log_sd: Tensor, prior_mean: Tensor, prior_sd: Tensor) -> Tensor:
+    """KL(N(μ, σ²) ‖ N(m, s²)) = ½ [(σ² + (μ − m)²)/s² − 1] − log σ + log s, weight by weight."""
+    ratio = ((2 * log_sd).exp() + (mean - prior_mean).square()) / prior_sd.square()
+    return 0.5 * (ratio - 1) - log_sd + prior_sd.log()
+
+
+def total_kl(theta: Tensors, prior: Tensors, pruned: Tensors) -> Tensor:
+    """KL(q ‖ p) in nats; a pruned weight is 0 under both and adds nothing. []."""
+    parts = []
+    for name, log_sd in below(LOG_SD, theta).items():
+        each = kl_divergence(theta[name], log_sd, prior[PRIOR_MEAN + name], prior[PRIOR_SD + name])
+        if name in pruned:
+            each = each.masked_fill(pruned[name], 0.0)
+        parts.append(each.sum())
+    return torch.stack(parts).sum()
+
+
+def fixed_prior(theta: Tensors, scale: float) -> dict[str, Tensor]:
+    """N(0, scale²) for every weight with a distribution."""
+    prior = {}
+    for name, log_sd in below(LOG_SD, theta).items():
+        shape = [1] * log_sd.ndim
+        prior[PRIOR_MEAN + name] = log_sd.new_zeros(shape)
+        prior[PRIOR_SD + name] = log_sd.new_full(shape, scale)
+    return prior
+
+
+def as_prior(state: Tensors) -> dict[str, Tensor]:
+    """q as the prior of what comes next."""
+    sds = below(LOG_SD, state)
+    return {
+        **above(PRIOR_MEAN, {k: state[k].clone() for k in sds}),
+        **above(PRIOR_SD, {k: v.exp() for k, v in sds.items()}),
+    }
+
+
+def split_points(state: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """μ and `log_sd/…` of what has a distribution; and points, buffers and the likelihood's own."""
+    moving = {k: v for k, v in state.items() if k.startswith(LOG_SD) or LOG_SD + k in state}
+    rest = {k: v for k, v in state.items() if k not in moving}
+    return moving, {k: v for k, v in rest.items() if "/" not in k or k.startswith("likelihood/")}
+
+
+def sample_gaussian(problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
+    """n draws; points and buffers are shared."""
+    stacked = reparameterised(state, noise(state, n, rng=rng), below(PRUNED, state))
+    network, extra = split_extra(state)
+    shared = {k: v[0] for k, v in network.items() if "/" not in k and k not in stacked}
+    return Ensemble(problem=problem, stacked=stacked, shared={**shared, **{k: v[0] for k, v in extra.items()}})
+
+
+def of_rows(data: Data) -> dict[str, Tensor]:
+    return {N_ROWS: torch.tensor([data.n_rows], device=data.x.device)}
+
+
+def check_rows(state: Tensors, data: Data) -> None:
+    """Raise unless these are as many rows as were fitted under the prior in the state."""
+    expected = int(state[N_ROWS])
+    if data.n_rows != expected:
+        raise InvalidData(
+            f"the bound is on the evidence of the {expected} rows fitted under this prior, got {data.n_rows}; pass "
+            "those as data=(x, y): after an update, the new rows alone"
+        )
+
+
+def one_group(problem: Problem, x: Tensor) -> Tensor:
+    """The rows of a batch for one member, [B, ...], whether or not they came with an axis for it."""
+    return x[0] if x.ndim > 1 + len(problem.model.input_shape) else x
+
+
+def in_units(problem: Problem, n_rows: int) -> float:
+    """What the log-density of n standardised targets gains when they are put in their own units."""
+    scale: tuple[float, ...] = getattr(problem.likelihood, "scale", ())
+    return -n_rows * sum(math.log(s) for s in scale)

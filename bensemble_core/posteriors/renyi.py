@@ -1,0 +1,203 @@
+"""Variational Rényi inference."""
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from bensemble_core.ensemble import Ensemble
+from bensemble_core.io import below
+from bensemble_core.members import gather
+from bensemble_core.posteriors.gaussian import (
+    LOG_SD,
+    PRIOR_MEAN,
+    PRIOR_SD,
+    PRUNED,
+    Factorised,
+    check_rows,
+    descend_after_map,
+    fixed_prior,
+    in_units,
+    noise,
+    normal_prior,
+    of_rows,
+    one_group,
+    reparameterised,
+    sample_gaussian,
+    split_points,
+    start_gaussian,
+)
+from bensemble_core.priors import Normal
+from bensemble_core.randomness import derive, draw_seed, generator
+from bensemble_core.training import Batch, Forward, split_extra
+from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+
+_AT_ONCE = 64  # draws in one pass of `bound`
+_ROWS = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renyi(Factorised):
+    """The factorised Gaussian q that maximises the variational Rényi bound (Li & Turner 2016),
+
+        L_α = 1/(1 − α) log (1/K) Σ_k exp((1 − α) ℓ_k),    ℓ_k = log p(D, θ_k) − log q(θ_k),    θ_k ~ q,
+
+    with K = `samples`. α = 1 is the evidence lower bound, (1/K) Σ ℓ_k; α = 0 the importance-weighted one; α → −∞,
+    alpha="max", is max_k ℓ_k. The gradient through θ_k = μ + σ ε_k weighs the draws by w_k ∝ exp((1 − α) ℓ_k). For α
+    from 0 to 1 and K > 1 it is the doubly reparameterised one (Tucker et al. 2019): log q is held at its μ and σ, and
+    the slope through θ_k counts α w_k + (1 − α) w_k² instead of w_k. Its mean is the same; the plain one drowns in
+    noise as α falls to 0 (Rainforth et al. 2018).
+
+    Small α covers the mass of the posterior, α = 1 seeks a mode. With K = 1 every α is α = 1: what α does needs draws,
+    and with K draws the bound lies between the evidence lower bound and its limit. That α > 0 bounds the evidence from
+    below and α < 0 from above holds for the exact expectation only. On batches log p(D | θ) is (N/B) Σ_batch: inside
+    the log and the power this is biased, for every α but 1; batch_size ≥ N is free of it. Draws are shared by all rows
+    of a step (no local reparameterisation: ℓ_k is a property of the weights). Points are MAP estimates, as in mfvi.
+    """
+
+    name: Literal["renyi"] = "renyi"
+    alpha: float | Literal["max"] = field(
+        default=0.5, metadata={"description": 'order of the divergence; 1 is the ELBO, 0 IWAE, "max" the limit −∞'}
+    )
+    samples: int = field(default=10, metadata={"ge": 1, "le": 100_000, "description": "K, draws a step"})
+    aims: ClassVar[Aim] = "none"
+    resumes: ClassVar[bool] = True
+    starts_from_weights: ClassVar[bool] = True
+
+    def fit(
+        self,
+        problem: Problem,
+        data: Data,
+        *,
+        rng: torch.Generator,
+        warm: Tensors | None = None,
+        resume: Tensors | None = None,
+        report: Report = silent,
+    ) -> dict[str, Tensor]:
+        """State: see posteriors/gaussian.py."""
+        given = normal_prior(problem, self.name)
+        seed = derive(draw_seed(rng), 0)
+        theta, fixed = start_gaussian(problem, self, seed, warm=warm, device=data.x.device)
+        prior = fixed_prior(theta, given.scale)
+        trained = descend_after_map(
+            problem,
+            data,
+            theta=theta,
+            fixed=fixed,
+            options=self,
+            seeds=[seed],
+            objective=_Objective(alpha=self.alpha, samples=self.samples, given=given, prior=prior, twice=self._twice),
+            resume=resume,
+            report=report,
+        )
+        return {**trained.theta, **trained.fixed, **prior, **of_rows(data)}
+
+    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
+        """n draws of the weights."""
+        return sample_gaussian(problem, state, n, rng=rng)
+
+    def bound(self, problem: Problem, state: Tensors, data: Data, *, samples: int, rng: torch.Generator) -> float:
+        """L_α on all rows with K = `samples`, in nats and the units of y, given the points."""
+        ratios = self.log_ratios(problem, state, data, samples=samples, rng=rng)
+        return float(renyi_bound(ratios, self.alpha)) + in_units(problem, data.n_rows)
+
+    def log_ratios(self, problem: Problem, state: Tensors, data: Data, *, samples: int, rng: torch.Generator) -> Tensor:
+        """ℓ_k of draws of q, for targets as the network sees them: [samples], float64."""
+        check_rows(state, data)
+        pruned = below(PRUNED, state)
+        prior = {k: v for k, v in state.items() if k.startswith((PRIOR_MEAN, PRIOR_SD))}
+        theta = {k: v for part in split_points(state) for k, v in part.items()}
+        network = {k: v for k, v in theta.items() if "/" not in k}
+        members = gather(problem, network, {})
+        found = []
+        with torch.no_grad():
+            for start in range(0, samples, _AT_ONCE):
+                n = min(_AT_ONCE, samples - start)
+                weights = _with_points(theta, reparameterised(theta, noise(theta, n, rng=rng), pruned), n)
+                total = log_prior_less_q(theta, weights, prior, pruned).double()
+                for row in range(0, data.n_rows, _ROWS):
+                    x, y = data.x[row : row + _ROWS], data.y[row : row + _ROWS]
+                    outputs = members(weights, {}, x)
+                    each = problem.likelihood.log_prob(outputs, y.expand(n, *y.shape), split_extra(theta)[1])
+                    total = total + each.sum(-1, dtype=torch.float64)
+                found.append(total)
+        return torch.cat(found)
+
+    @property
+    def _twice(self) -> bool:
+        return self.samples > 1 and self.alpha != "max" and 0 <= self.alpha <= 1
+
+    def cost(self, n_parameters: int) -> int:
+        return n_parameters * (self.samples * self.epochs + self.map_epochs)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Objective:
+    """−(L_α + log p(points)) / N as an objective of the descent, for one member."""
+
+    alpha: float | Literal["max"]
+    samples: int
+    given: Normal
+    prior: Tensors
+    twice: bool  # doubly reparameterised
+
+    def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
+        x, y = one_group(problem, batch.x), batch.y[0]
+        drawn = reparameterised(theta, noise(theta, self.samples, rng=generator(batch.seeds[0])), {})
+        q = {k: v.detach() for k, v in theta.items()} if self.twice else theta
+        share = x.new_ones(self.samples)  # [K] of the slope through θ_k that counts; known once ℓ is
+
+        def scaled(slope: Tensor) -> Tensor:
+            return slope * share.view(-1, *[1] * (slope.ndim - 1))
+
+        if self.twice:
+            for draw in drawn.values():
+                draw.register_hook(scaled)  # type: ignore[no-untyped-call]
+        weights = _with_points(theta, drawn, self.samples)
+        outputs = forward(weights, x)
+        each = problem.likelihood.log_prob(outputs, y.expand(self.samples, *y.shape), split_extra(theta)[1])  # [K, B]
+        ratios = each.mean(-1) * batch.n_rows + log_prior_less_q(q, weights, self.prior, {})
+        if self.twice and self.alpha != "max":
+            share = self.alpha + (1 - self.alpha) * torch.softmax((1 - self.alpha) * ratios.detach(), 0)
+        loss = -renyi_bound(ratios, self.alpha) / batch.n_rows
+        points = {k: v for k, v in theta.items() if "/" not in k and LOG_SD + k not in theta}
+        return (loss - self.given.log_prob(points)[0] / batch.n_rows if points else loss)[None]
+
+
+def renyi_bound(ratios: Tensor, alpha: float | Literal["max"]) -> Tensor:
+    """1/(1 − α) log (1/K) Σ_k exp((1 − α) ℓ_k) for ℓ [K], continuous through α = 1 (the mean); "max" is the largest.
+
+    Written as mean(ℓ) + log mean exp(z) / (1 − α) with z = (1 − α)(ℓ − mean ℓ), so that nothing cancels near α = 1.
+    """
+    if alpha == "max":
+        return ratios.max(-1).values
+    centre = ratios.mean(-1)
+    if alpha == 1:
+        return centre
+    z = (1 - alpha) * (ratios - centre.unsqueeze(-1))
+    if float(z.detach().abs().max()) < 0.5:
+        excess = z.expm1().mean(-1).log1p()
+    else:
+        excess = z.logsumexp(-1) - math.log(ratios.shape[-1])
+    return centre + excess / (1 - alpha)
+
+
+def log_prior_less_q(theta: Tensors, weights: Tensors, prior: Tensors, pruned: Tensors) -> Tensor:
+    """log p(θ_k) − log q(θ_k) of draws θ_k; a pruned weight is 0 under both: [K]."""
+    parts = []
+    for name, log_sd in below(LOG_SD, theta).items():
+        z = (weights[name] - theta[name]) * (-log_sd).exp()
+        sd = prior[PRIOR_SD + name]
+        u = (weights[name] - prior[PRIOR_MEAN + name]) / sd
+        each = 0.5 * (z.square() - u.square()) + log_sd - sd.log()
+        if name in pruned:
+            each = each.masked_fill(pruned[name], 0.0)
+        parts.append(each.flatten(1).sum(1))
+    return torch.stack(parts).sum(0)
+
+
+def _with_points(theta: Tensors, drawn: Tensors, n: int) -> dict[str, Tensor]:
+    """Draws, and the rest of the network's tensors repeated for each."""
+    return {**{k: v.expand(n, *v.shape[1:]) for k, v in theta.items() if "/" not in k}, **drawn}

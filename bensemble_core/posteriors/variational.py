@@ -1,0 +1,340 @@
+"""Mean-field variational inference, and pruning of what it finds."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from bensemble_core.ensemble import Ensemble
+from bensemble_core.errors import InvalidModel, InvalidOption
+from bensemble_core.io import above, below
+from bensemble_core.members import gather
+from bensemble_core.models.local import SD, LocalNoise, find_local
+from bensemble_core.posteriors.gaussian import (
+    LOG_SD,
+    PRIOR_MEAN,
+    PRIOR_SD,
+    PRUNED,
+    Factorised,
+    as_prior,
+    check_rows,
+    descend_after_map,
+    fixed_prior,
+    in_units,
+    noise,
+    normal_prior,
+    of_rows,
+    one_group,
+    reparameterised,
+    sample_gaussian,
+    split_points,
+    start_gaussian,
+    total_kl,
+)
+from bensemble_core.randomness import borrowed, derive, draw_seed, generator
+from bensemble_core.training import Batch, Forward, descend, split_extra
+from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+
+if TYPE_CHECKING:
+    from bensemble_core.fitting import Fitted
+
+_ROWS = 1024  # a forward pass of `bound`
+
+
+@runtime_checkable
+class Expects(Protocol):
+    """A likelihood with E log p(y | f) over Gaussian outputs f in closed form."""
+
+    def expected_log_prob(self, means: Tensor, variances: Tensor, y: Tensor, extra: Tensors) -> Tensor: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class MFVI(Factorised):
+    """The factorised Gaussian q that maximises the evidence lower bound (Graves 2011, Blundell et al. 2015),
+
+        L = (1/T) Σ_n E_q log p(y_n | x_n, θ) − KL(q ‖ p),
+
+    on batches as (N/B) Σ_batch; the KL to the Normal prior in closed form. T ≠ 1 tempers the likelihood alone.
+
+    In training, with `local_reparameterisation`, the noise is drawn for a layer's outputs (Kingma et al. 2015, see
+    models/local.py); a layer the network does not call exactly once with rows on its first axis, and every other
+    parameter, draws weights. Where a Gaussian likelihood meets a last linear layer its expectation over that layer is
+    taken in closed form. Members are draws of the weights. Through batch normalisation the rows of a batch meet, which
+    the bound of Kingma et al. does not allow for.
+
+    prior_scale="learnt": one prior sd for each parameter tensor, maximising L: s² = mean(μ² + σ²) (empirical Bayes);
+    "ard": one for the weights that leave each input of a layer (the second axis of a weight). Points (biases and
+    normalisation by option) are MAP estimates under the prior, the noise of a likelihood is a point with a flat one.
+    With `patience` the held-out loss is that of the network of means.
+
+    `update` takes q as the prior of new rows: N counts these alone, points and learnt noise stay as they are, as does
+    what was pruned. With a diagonal XᵀX of each part two updates give the batch answer; otherwise the variances are
+    those of the batch for a linear model, the means are not.
+    """
+
+    name: Literal["mfvi"] = "mfvi"
+    temperature: float = field(
+        default=1.0,
+        metadata={
+            "gt": 0,
+            "le": 1e6,
+            "search": ("log", 0.01, 2.0),
+            "description": "likelihood to the power 1/temperature; prior as is",
+        },
+    )
+    local_reparameterisation: bool = field(
+        default=True, metadata={"description": "in training, draw the outputs of layers rather than their weights"}
+    )
+    samples: int = field(default=1, metadata={"ge": 1, "le": 100_000, "description": "draws a step"})
+    prior_scale: Literal["fixed", "learnt", "ard"] = field(
+        default="fixed",
+        metadata={"description": "sd of the prior: as given, learnt per parameter tensor, or learnt per input"},
+    )
+    aims: ClassVar[Aim] = "mean_field"
+    resumes: ClassVar[bool] = True
+    starts_from_weights: ClassVar[bool] = True
+
+    def fit(
+        self,
+        problem: Problem,
+        data: Data,
+        *,
+        rng: torch.Generator,
+        warm: Tensors | None = None,
+        resume: Tensors | None = None,
+        report: Report = silent,
+    ) -> dict[str, Tensor]:
+        """State: see posteriors/gaussian.py. A warm start takes means and sds, and un-prunes."""
+        given = normal_prior(problem, self.name)
+        seed = derive(draw_seed(rng), 0)
+        theta, fixed = start_gaussian(problem, self, seed, warm=warm, device=data.x.device)
+        prior = fixed_prior(theta, given.scale)
+        objective, transform = self._objective(problem, theta, fixed, prior, {}, learn=self.prior_scale)
+        trained = descend_after_map(
+            problem,
+            data,
+            theta=theta,
+            fixed=fixed,
+            options=self,
+            seeds=[seed],
+            objective=objective,
+            transform=transform,
+            mode=None if transform is None else "loop",
+            resume=resume,
+            report=report,
+        )
+        return {**trained.theta, **trained.fixed, **objective.prior_of(trained.theta), **of_rows(data)}
+
+    def update(
+        self,
+        problem: Problem,
+        state: Tensors,
+        data: Data,
+        *,
+        rng: torch.Generator,
+        resume: Tensors | None = None,
+        report: Report = silent,
+    ) -> dict[str, Tensor]:
+        """The state after new rows, with the old q as their prior."""
+        if not below(LOG_SD, state):
+            raise InvalidModel("mfvi updates a state of its own; fit one first")
+        seed = derive(draw_seed(rng), 0)
+        prior, pruned = as_prior(state), below(PRUNED, state)
+        moving, points = split_points(state)
+        objective, transform = self._objective(problem, moving, points, prior, pruned, learn="fixed")
+        trained = descend(
+            problem,
+            data,
+            theta=moving,
+            fixed=points,
+            options=self,
+            seeds=[seed],
+            objective=objective,
+            transform=transform,
+            mode=None if transform is None else "loop",
+            resume=resume,
+            report=report,
+        )
+        return {**trained.theta, **trained.fixed, **prior, **above(PRUNED, pruned), **of_rows(data)}
+
+    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
+        """n draws of the weights, one for each member and the whole pool."""
+        return sample_gaussian(problem, state, n, rng=rng)
+
+    def bound(self, problem: Problem, state: Tensors, data: Data, *, samples: int, rng: torch.Generator) -> float:
+        """L on all rows, in nats and the units of y, given the points: an estimate from `samples` draws.
+
+        Under `prior_scale` other than "fixed", and after an update, the prior is the one in the state.
+        """
+        check_rows(state, data)
+        theta, points = split_points(state)
+        prior = {k: v for k, v in state.items() if k.startswith((PRIOR_MEAN, PRIOR_SD))}
+        objective, transform = self._objective(problem, theta, points, prior, below(PRUNED, state), learn="fixed")
+        members = gather(
+            problem, {**theta, **points}, {}, transform=transform, mode=None if transform is None else "loop"
+        )
+        shared = {k: v[0] for k, v in points.items()}
+        forward = lambda theta, x: members(theta, shared, x)  # noqa: E731
+        seed = draw_seed(rng)
+        total = 0.0
+        with torch.no_grad(), borrowed(derive(seed, 0), data.x.device):
+            for start in range(0, data.n_rows, _ROWS):
+                x, y = data.x[start : start + _ROWS], data.y[start : start + _ROWS]
+                for s in range(samples):
+                    each = objective.log_likelihood(problem, forward, theta, x, y, 1, derive(seed, 1, s))
+                    total += float(each.sum(dtype=torch.float64)) / samples
+        wide = {k: v.double() for k, v in {**theta, **prior}.items()}
+        kl = float(total_kl(wide, wide, objective.pruned))
+        return (total + in_units(problem, data.n_rows)) / self.temperature - kl
+
+    def cost(self, n_parameters: int) -> int:
+        return n_parameters * (self.samples * self.epochs + self.map_epochs)
+
+    def _objective(
+        self,
+        problem: Problem,
+        theta: Tensors,
+        fixed: Tensors,
+        prior: Tensors,
+        pruned: Tensors,
+        *,
+        learn: Literal["fixed", "learnt", "ard"],
+    ) -> tuple["_Elbo", LocalNoise | None]:
+        layers: tuple[str, ...] = ()
+        head: str | None = None
+        if self.local_reparameterisation:
+            layers, head = find_local(problem, {**theta, **fixed}, set(below(LOG_SD, theta)))
+        if not isinstance(problem.likelihood, Expects):
+            head = None
+        local = [f"{layer}.{p}" if layer else p for layer in layers for p in ("weight", "bias")]
+        objective = _Elbo(
+            temperature=self.temperature,
+            samples=self.samples,
+            prior=prior,
+            learn=learn,
+            local=frozenset(name for name in local if LOG_SD + name in theta),
+            takes_moments=head is not None,
+            extra=split_extra(fixed)[1],
+            pruned=pruned,
+        )
+        return objective, LocalNoise(layers=layers, head=head) if layers else None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Elbo:
+    """−L/N as an objective of the descent, for one member."""
+
+    temperature: float
+    samples: int
+    prior: Tensors
+    learn: Literal["fixed", "learnt", "ard"]
+    local: frozenset[str]  # parameters whose noise the layer draws itself
+    takes_moments: bool  # the network gives means and variances of its outputs
+    extra: Tensors  # the likelihood's own that are not trained
+    pruned: Tensors
+
+    def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
+        x = one_group(problem, batch.x)
+        each = self.log_likelihood(problem, forward, theta, x, batch.y[0], self.samples, batch.seeds[0])
+        loss = -each.mean() / self.temperature + total_kl(theta, self.prior_of(theta), self.pruned) / batch.n_rows
+        points = {k: v for k, v in theta.items() if "/" not in k and LOG_SD + k not in theta}
+        if points and problem.prior is not None:
+            loss = loss - problem.prior.log_prob(points)[0] / batch.n_rows
+        return loss[None]
+
+    def log_likelihood(
+        self, problem: Problem, forward: Forward, theta: Tensors, x: Tensor, y: Tensor, samples: int, seed: int
+    ) -> Tensor:
+        """log p(y | x, θ) under draws of q, or its expectation over the last layer: [samples, B]."""
+        extra = {**self.extra, **split_extra(theta)[1]}
+        weights = {k: v.expand(samples, *v.shape[1:]) for k, v in theta.items() if "/" not in k}
+        weights |= reparameterised(theta, noise(theta, samples, rng=generator(seed), but=self.local), self.pruned)
+        for name in self.local:
+            mean, sd = theta[name], theta[LOG_SD + name].exp()
+            if name in self.pruned:
+                mean, sd = (t.masked_fill(self.pruned[name], 0.0) for t in (mean, sd))
+            weights[name], weights[name + SD] = (t.expand(samples, *t.shape[1:]) for t in (mean, sd))
+        outputs = forward(weights, x)
+        targets = y.expand(samples, *y.shape)
+        if not self.takes_moments:
+            return problem.likelihood.log_prob(outputs, targets, extra)
+        means, variances = outputs.chunk(2, -1)
+        assert isinstance(problem.likelihood, Expects)
+        return problem.likelihood.expected_log_prob(means, variances, targets, extra)
+
+    def prior_of(self, theta: Tensors) -> dict[str, Tensor]:
+        """The prior in use: given, or the best for this q."""
+        prior = dict(self.prior)
+        if self.learn == "fixed":
+            return prior
+        for name, log_sd in below(LOG_SD, theta).items():
+            second = (2 * log_sd).exp() + theta[name].square()
+            kept = {0, 2} if self.learn == "ard" and second.ndim > 2 else {0}
+            axes = [axis for axis in range(second.ndim) if axis not in kept]
+            best = second.mean(axes, keepdim=True) if axes else second
+            prior[PRIOR_SD + name] = best.sqrt().detach()  # at the best s the bound has no slope in s
+        return prior
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pruned:
+    """What `prune` left."""
+
+    fitted: "Fitted"
+    share: float  # of the weights with a distribution that are now 0
+    n_kept: int
+    bits: float  # to send the network: KL(q ‖ p) / ln 2 of the weights kept, and which those are
+    bits_before: float  # KL(q ‖ p) / ln 2 of all of them
+
+
+def prune(fitted: "Fitted", *, threshold: float | None = None, share: float | None = None) -> Pruned:
+    """Set weights with a small |μ|/σ to exactly 0 (Graves 2011, section 4.4): those below `threshold`, or a `share`.
+
+    A pruned weight is 0 for sender and receiver, so its divergence is 0 instead of infinite; to say which ones are
+    costs n H(share) bits, H the binary entropy. Bits-back coding of the others under the prior they were fitted with
+    costs KL(q ‖ p) / ln 2. An update keeps them at 0.
+    """
+    sds = below(LOG_SD, fitted.state)
+    if not sds:
+        raise InvalidOption(
+            f"prune needs a mean and a standard deviation for each weight, which {fitted.posterior.name} does not "
+            "keep; use mfvi"
+        )
+    if (threshold is None) == (share is None):
+        raise InvalidOption("prune takes either threshold=… (of |μ|/σ) or share=… (of the weights)")
+    if share is not None and not 0 <= share <= 1:
+        raise InvalidOption(f"prune: share is from 0 to 1, got {share!r}")
+    if threshold is not None and not threshold >= 0:
+        raise InvalidOption(f"prune: threshold is at least 0, got {threshold!r}")
+    already = below(PRUNED, fitted.state)
+    ratios = {k: fitted.state[k].abs().double() / v.double().exp() for k, v in sds.items()}
+    ratios = {k: v.masked_fill(already[k], -1.0) if k in already else v for k, v in ratios.items()}
+    flat = torch.cat([v.flatten() for v in ratios.values()])
+    if share is None:
+        gone = flat < (threshold or 0.0)
+    else:
+        gone = torch.zeros_like(flat, dtype=torch.bool)
+        gone[flat.argsort(stable=True)[: round(share * flat.numel())]] = True
+    gone |= flat < 0
+    parts = torch.split(gone, [v.numel() for v in ratios.values()])
+    masks = {k: part.view_as(v) for part, (k, v) in zip(parts, ratios.items(), strict=True)}
+    state = {**fitted.state, **above(PRUNED, masks)}
+    for name, mask in masks.items():
+        state[name] = fitted.state[name].masked_fill(mask, 0.0)
+    wide = {k: v.double() for k, v in state.items() if v.is_floating_point()}
+    before = {k: v.double() for k, v in fitted.state.items() if v.is_floating_point()}
+    n, n_gone = flat.numel(), int(gone.sum())
+    which = n * _binary_entropy(n_gone / n)
+    return Pruned(
+        fitted=replace(fitted, state=state),
+        share=n_gone / n,
+        n_kept=n - n_gone,
+        bits=float(total_kl(wide, wide, masks)) / math.log(2) + which,
+        bits_before=float(total_kl(before, before, already)) / math.log(2),
+    )
+
+
+def _binary_entropy(p: float) -> float:
+    return 0.0 if p in (0.0, 1.0) else -p * math.log2(p) - (1 - p) * math.log2(1 - p)
