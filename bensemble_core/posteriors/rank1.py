@@ -1,0 +1,163 @@
+"""Rank-1 Bayesian neural networks."""
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from bensemble_core.ensemble import Ensemble
+from bensemble_core.errors import InvalidOption
+from bensemble_core.models.transforms import FACTOR_IN, FACTOR_OUT, RankOne
+from bensemble_core.posteriors.batch_ensemble import deal, factored_layers, sort_tensors, start_factors
+from bensemble_core.randomness import derive, draw_seed, generator
+from bensemble_core.training import Batch, Descent, Forward, descend, split_extra
+from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+
+_LOG_SD = "log_sd/"  # before a factor's name
+_KEPT = {"both": (FACTOR_IN, FACTOR_OUT), "input": (FACTOR_IN,), "output": (FACTOR_OUT,)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank1BNN(Descent):
+    """A distribution over the rank-one factors of W ∘ (s rᵀ) alone, W being a point (Dusenberry et al. 2020).
+
+    q(r, s) = 1/K Σ_k N(r | μ_k, σ_k²) N(s | ν_k, τ_k²), factorised within each of K = `components`, with the prior
+    N(1, prior_scale²) on every entry of r and s. Maximised over W, q and one set of biases b_k per component is
+
+        log p(W) + 1/M Σ_m [ N/(B/M) Σ_{rows of m} log p(y | x, W, r_m, s_m, b_m) ] − KL + 1/K Σ_k log p(b_k),
+
+    where each step draws M = `members` factors, M/K from each component, and deals the batch to them, B/M rows each
+    (`split=False`: every draw sees all rows). KL is 1/K Σ_k KL(q_k ‖ p) in closed form, which for K > 1 is above the
+    KL of the mixture, by at most log K: the objective stays a lower bound. W, biases and the other parameters have the
+    problem's prior; `prior=None` drops log p(W) and log p(b) and keeps the KL. The component means of a mixture start
+    as N(1, init_scale²), a single one at 1. Departures: no annealing of the KL, no Cauchy factors, and a component is
+    of all layers together.
+    """
+
+    name: Literal["rank1_bnn"] = "rank1_bnn"
+    members: int = field(
+        default=4, metadata={"ge": 1, "le": 1000, "description": "draws a step, a multiple of components"}
+    )
+    components: int = field(default=1, metadata={"ge": 1, "le": 1000, "description": "Gaussians in the mixture"})
+    factors: Literal["both", "input", "output"] = field(
+        default="both", metadata={"description": "both r and s, only r (on inputs) or only s (on outputs)"}
+    )
+    prior_scale: float = field(default=0.1, metadata={"gt": 0, "le": 100, "description": "prior sd of r and s about 1"})
+    init_scale: float = field(
+        default=0.5, metadata={"ge": 0, "le": 10, "description": "spread about 1 of the means a mixture starts from"}
+    )
+    init_sd: float = field(default=0.03, metadata={"gt": 0, "le": 10, "description": "sd of each factor at the start"})
+    split: bool = field(default=True, metadata={"description": "deal a batch to the draws, or show each all of it"})
+    aims: ClassVar[Aim] = "none"
+    resumes: ClassVar[bool] = True
+    starts_from_weights: ClassVar[bool] = False
+
+    def fit(
+        self,
+        problem: Problem,
+        data: Data,
+        *,
+        rng: torch.Generator,
+        warm: Tensors | None = None,
+        resume: Tensors | None = None,
+        report: Report = silent,
+    ) -> dict[str, Tensor]:
+        """State: factors' means, `log_sd/` of each, and biases [1, components, ...]; every other tensor [1, ...]."""
+        if self.members % self.components:
+            raise InvalidOption(
+                f"rank1_bnn: members, the draws a step, has to be a multiple of components, got {self.members} and "
+                f"{self.components}; pass members={-(-self.members // self.components) * self.components}"
+            )
+        seed = derive(draw_seed(rng), 0)
+        theta, fixed, layers = start_factors(
+            self.name,
+            problem,
+            seed,
+            self.components,
+            warm=warm,
+            device=data.x.device,
+            draw=self._draw,
+            factors=_KEPT[self.factors],
+        )
+        for name in sort_tensors(theta)[0]:
+            log_sd = torch.full_like(theta[name], math.log(self.init_sd))
+            if warm is not None and _LOG_SD + name in warm:
+                old = warm[_LOG_SD + name][:1, : self.components].to(log_sd)
+                log_sd[:, : old.shape[1]] = old
+            theta[_LOG_SD + name] = log_sd
+        trained = descend(
+            problem,
+            data,
+            theta=theta,
+            fixed=fixed,
+            options=self,
+            seeds=[seed],
+            objective=self.objective,
+            transform=RankOne(layers=layers),
+            resume=resume,
+            report=report,
+            mode="loop",
+        )
+        return {**trained.theta, **trained.fixed}
+
+    def objective(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
+        """−1/N of the bound in the docstring above: [1]."""
+        tensors, extra = split_extra(theta)
+        factors, biases, rest = _sorted(tensors)
+        component = torch.arange(self.members) * self.components // self.members  # [M]
+        drawn = _drawn(factors, tensors, component, generator(batch.seeds[0]))
+        own = {k: v[:, component] for k, v in biases.items()}
+        x, y = deal(problem, batch, self.members, split=self.split)
+        outputs = forward({**rest, **own, **drawn}, x[None])
+        loss = -problem.likelihood.log_prob(outputs, y[None], extra).mean(-1)
+        means = torch.cat(list(factors.values()), 2)  # [1, K, …]
+        log_sds = torch.cat([tensors[_LOG_SD + name] for name in factors], 2)
+        kl = self._kl(means, log_sds).sum((1, 2)) / self.components
+        if problem.prior is not None and rest:
+            kl = kl - problem.prior.log_prob(rest)
+        if problem.prior is not None and biases:
+            kl = kl - problem.prior.log_prob({k: v[0] for k, v in biases.items()}).mean()
+        return loss + kl / batch.n_rows
+
+    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
+        """n draws of r and s, as evenly over the components as n allows; W is shared."""
+        factors, biases, rest = _sorted(state)
+        device = next(iter(state.values())).device
+        order = torch.randperm(self.components, generator=rng)
+        component = order[torch.arange(n) % self.components]
+        stacked = {**_drawn(factors, state, component, rng), **{k: v[:, component] for k, v in biases.items()}}
+        return Ensemble(
+            problem=problem,
+            stacked={k: v[0].to(device) for k, v in stacked.items()},
+            shared={k: v[0] for k, v in rest.items()},
+            transform=RankOne(layers=factored_layers(state)),
+        )
+
+    def cost(self, n_parameters: int) -> int:
+        return n_parameters * self.epochs * (1 if self.split else self.members)
+
+    def _draw(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+        if self.components == 1:
+            return torch.ones(shape)
+        return 1 + self.init_scale * torch.randn(shape, generator=rng)
+
+    def _kl(self, mean: Tensor, log_sd: Tensor) -> Tensor:
+        """KL(N(mean, sd²) ‖ N(1, prior_scale²)) of each entry."""
+        ratio = 2 * (log_sd - math.log(self.prior_scale))
+        return 0.5 * (ratio.exp() + ((mean - 1) / self.prior_scale).square() - 1 - ratio)
+
+
+def _sorted(tensors: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+    """Means of factors, biases, and what the components share."""
+    return sort_tensors({k: v for k, v in tensors.items() if not k.startswith(_LOG_SD)})
+
+
+def _drawn(factors: Tensors, tensors: Tensors, component: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+    """A draw of every factor from each of the named components: [1, M, ...]."""
+    drawn = {}
+    for name, mean in factors.items():
+        noise = torch.randn(1, len(component), mean.shape[-1], dtype=mean.dtype, generator=rng).to(mean.device)
+        drawn[name] = mean[:, component] + tensors[_LOG_SD + name][:, component].exp() * noise
+    return drawn
