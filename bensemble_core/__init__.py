@@ -1,7 +1,8 @@
 """Bensemble: Bayesian ensembles and active learning. `fit` a posterior, `sample` an ensemble, `rank` a pool."""
 
-from bensemble_core import acquisition, metrics
+from bensemble_core import acquisition, calibration, metrics, plots
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS
+from bensemble_core.calibration import Calibration, calibrate
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import (
     BensembleError,
@@ -12,24 +13,47 @@ from bensemble_core.errors import (
     InvalidOption,
     NotFinite,
 )
-from bensemble_core.fitting import Fitted, fit, load
+from bensemble_core.fitting import Fitted, fit, fit_splits, load
 from bensemble_core.io import load_tensors, save_tensors
 from bensemble_core.likelihoods import LIKELIHOODS, Categorical, Gaussian, HeteroscedasticGaussian
 from bensemble_core.models import MODELS, ModelSpec, count_parameters
-from bensemble_core.posteriors import MAP, POSTERIORS, DeepEnsemble, MCDropout
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
+from bensemble_core.posteriors import (
+    MAP,
+    MFVI,
+    PBP,
+    POSTERIORS,
+    SWA,
+    SWAG,
+    BatchEnsemble,
+    DeepEnsemble,
+    Laplace,
+    MCDropout,
+    MultiSWAG,
+    Rank1BNN,
+    Renyi,
+    SnapshotEnsemble,
+    prune,
+)
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Uncertainty
 from bensemble_core.priors import Normal
 from bensemble_core.scoring import Ranking, conclude, rank, score
+from bensemble_core.tuning import Trial, Tuned, tune
 from bensemble_core.types import Data, Posterior, Problem
 
 __all__ = [
     "ACQUISITIONS",
     "LIKELIHOODS",
     "MAP",
+    "MFVI",
     "MODELS",
+    "PBP",
     "POSTERIORS",
     "SELECTIONS",
+    "SWA",
+    "SWAG",
+    "BatchEnsemble",
     "BensembleError",
+    "Calibration",
     "Cancelled",
     "Categorical",
     "CategoricalPredictive",
@@ -44,21 +68,35 @@ __all__ = [
     "InvalidFile",
     "InvalidModel",
     "InvalidOption",
+    "Laplace",
     "MCDropout",
     "ModelSpec",
+    "MultiSWAG",
     "Normal",
     "NotFinite",
     "Posterior",
     "Problem",
+    "Rank1BNN",
     "Ranking",
+    "Renyi",
+    "SnapshotEnsemble",
+    "Trial",
+    "Tuned",
+    "Uncertainty",
     "acquisition",
+    "calibrate",
+    "calibration",
     "conclude",
     "count_parameters",
     "fit",
+    "fit_splits",
     "load",
     "load_tensors",
     "metrics",
+    "plots",
+    "prune",
     "rank",
     "save_tensors",
     "score",
+    "tune",
 ]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bensemble_core import io
+from bensemble_core.calibration import Calibration
 from bensemble_core.errors import InvalidData
 from bensemble_core.members import Members, Plan, count_members, gather, plan, zero_rows
 from bensemble_core.models.transforms import layers_in_order, transform_from_json
@@ -37,6 +38,7 @@ class Ensemble:
     log_weights: Tensor | None = None  # [M]; None is equal weights
     transform: Transform | None = None
     stored_plan: Plan | None = None  # read from a file, so that a row keeps its bits
+    calibration: Calibration | None = None  # applied to every prediction
 
     def __post_init__(self) -> None:
         if not self.stacked:
@@ -89,7 +91,8 @@ class Ensemble:
         with torch.no_grad():
             blocks = [self._members(stacked, shared, block)[:, :n] for block, n in self._blocks(x)]
         outputs = torch.cat(blocks, 1)  # [M, N, O]
-        return self.problem.likelihood.predictive(outputs, extra, self.log_weights)
+        predictive = self.problem.likelihood.predictive(outputs, extra, self.log_weights)
+        return predictive if self.calibration is None else self.calibration(predictive)
 
     def features(self, x: Rows, *, member: int | None = None) -> Tensor:
         """The input of the last linear layer, else the flattened rows: [N, F].
@@ -119,6 +122,7 @@ class Ensemble:
             shared={k: v.to(device) for k, v in self.shared.items()},
             log_weights=None if self.log_weights is None else self.log_weights.to(device),
             stored_plan=self.plan if same_kind else None,
+            calibration=None if self.calibration is None else self.calibration.to(device),
         )
 
     def save(self, path: str | Path) -> None:
@@ -140,18 +144,22 @@ class Ensemble:
         }
         if self.log_weights is not None:
             tensors["log_weights"] = self.log_weights
+        if self.calibration is not None:
+            tensors |= io.above("calibration/", self.calibration.to_tensors())
         return header, tensors
 
     @classmethod
     def from_tensors(cls, header: Mapping[str, Any], tensors: Tensors, *, model: nn.Module | None = None) -> "Ensemble":
         """The inverse of `to_tensors`; `model` where the network was an nn.Module."""
+        problem = io.problem_from(header["problem"], tensors, model=model)
         return cls(
-            problem=io.problem_from(header["problem"], tensors, model=model),
+            problem=problem,
             stacked=io.below("stacked/", tensors),
             shared=io.below("shared/", tensors),
             log_weights=tensors.get("log_weights"),
             transform=transform_from_json(header["transform"]),
             stored_plan=Plan(mode=header["plan"]["mode"], rows=int(header["plan"]["rows"])),
+            calibration=Calibration.from_tensors(io.below("calibration/", tensors), problem.likelihood.family),
         )
 
     @cached_property

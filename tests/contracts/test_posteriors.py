@@ -14,21 +14,42 @@ from bensemble_core.types import Snapshot
 
 NAMES = list(bc.POSTERIORS)
 SMALL: dict[str, Any] = {"epochs": 3}  # options that keep an entry quick; a method with others adds its own here
-OPTIONS: dict[str, dict[str, Any]] = {"deep_ensemble": {"members": 3, **SMALL}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "deep_ensemble": {"members": 3, **SMALL},
+    "snapshot_ensemble": {"cycles": 3, **SMALL},
+    "swag": {"rank": 2, "epochs": 6},
+    "multi_swag": {"members": 2, "rank": 2, "epochs": 6},
+}
 MODELS: dict[str, Any] = {
     "mlp": {"name": "mlp", "hidden": [6]},
     "module": nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)),
 }
+REGRESSION: dict[str, Any] = {  # entries that are for numbers only, with a module they are for
+    "pbp": nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 1)),
+}
 
 
-def data() -> tuple[Tensor, Tensor]:
+def data(name: str = "") -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(0)
     x = torch.randn(24, 4, generator=g)
-    return x, x[:, :3].argmax(1)
+    return x, x[:, 0] - x[:, 1].abs() if name in REGRESSION else x[:, :3].argmax(1)
+
+
+def network(name: str, model: str) -> Any:
+    return REGRESSION[name] if model == "module" and name in REGRESSION else MODELS[model]
+
+
+def likelihood(name: str) -> str:
+    return "gaussian" if name in REGRESSION else "categorical"
+
+
+def outputs(predictive: Any) -> Tensor:
+    return predictive.means if predictive.family == "gaussian" else predictive.logits
 
 
 def fit(name: str, model: str = "mlp", **extra: Any) -> bc.Fitted:
-    return bc.fit(name, MODELS[model], data(), likelihood="categorical", **OPTIONS.get(name, SMALL), **extra)
+    options = OPTIONS.get(name, SMALL) | extra
+    return bc.fit(name, network(name, model), data(name), likelihood=likelihood(name), **options)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -77,23 +98,23 @@ def test_sampling_gives_as_many_members_as_the_method_has(name: str, model: str)
 def test_predictions_are_deterministic_finite_and_the_same_for_identical_rows(name: str, model: str) -> None:
     ensemble = fit(name, model).sample(4)
     x = data()[0][:1].expand(40, 4)
-    logits = ensemble.predict(x).logits
-    assert logits.shape == (ensemble.n_members, 40, 3)
-    assert bool(logits.isfinite().all())
-    assert torch.equal(logits, ensemble.predict(x).logits)
-    assert torch.equal(logits, logits[:, :1].expand_as(logits))
+    found = outputs(ensemble.predict(x))
+    assert found.shape[:2] == (ensemble.n_members, 40)
+    assert bool(found.isfinite().all())
+    assert torch.equal(found, outputs(ensemble.predict(x)))
+    assert torch.equal(found, found[:, :1].expand_as(found))
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_keeps_every_bit(name: str, model: str, tmp_path: Path) -> None:
-    fitted, net = fit(name, model), MODELS[model] if model == "module" else None
+    fitted, net = fit(name, model), network(name, model) if model == "module" else None
     fitted.save(tmp_path / "f")
     fitted.sample(3).save(tmp_path / "e")
     x = data()[0]
-    expected = fitted.sample(3).predict(x).logits
-    assert torch.equal(bc.load(tmp_path / "f", model=net).sample(3).predict(x).logits, expected)
-    assert torch.equal(bc.load(tmp_path / "e", model=net).predict(x).logits, expected)
+    expected = outputs(fitted.sample(3).predict(x))
+    assert torch.equal(outputs(bc.load(tmp_path / "f", model=net).sample(3).predict(x)), expected)
+    assert torch.equal(outputs(bc.load(tmp_path / "e", model=net).predict(x)), expected)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -117,7 +138,7 @@ def test_an_entry_that_resumes_goes_on_bit_for_bit_and_one_that_is_cancelled_sto
 @pytest.mark.parametrize("name", NAMES)
 def test_an_update_starts_from_the_state(name: str) -> None:
     fitted = fit(name)
-    x, y = data()
+    x, y = data(name)
     updated = fitted.update((x[:5], y[:5]))
     assert set(updated.state) == set(fitted.state)
     assert not same(updated.state, fitted.state)
@@ -125,15 +146,15 @@ def test_an_update_starts_from_the_state(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_double_precision_stays_double(name: str) -> None:
-    x, y = data()
-    fitted = bc.fit(name, MODELS["mlp"], (x.double(), y), likelihood="categorical", **OPTIONS.get(name, SMALL))
-    assert fitted.sample(2).predict(x.double()).logits.dtype == torch.float64
+    x, y = data(name)
+    fitted = bc.fit(name, MODELS["mlp"], (x.double(), y), likelihood=likelihood(name), **OPTIONS.get(name, SMALL))
+    assert outputs(fitted.sample(2).predict(x.double())).dtype == torch.float64
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_module_starts_from_its_weights_where_the_entry_says_so(name: str) -> None:
-    net = nn.Linear(4, 3)
-    fitted = bc.fit(name, net, data(), likelihood="categorical", **(OPTIONS.get(name, SMALL) | {"epochs": 0}))
+    net = nn.Linear(4, 1 if name in REGRESSION else 3)
+    fitted = bc.fit(name, net, data(name), likelihood=likelihood(name), **(OPTIONS.get(name, SMALL) | {"epochs": 0}))
     kept = torch.equal(fitted.state["weight"][0], net.weight.detach())
     assert kept == bc.POSTERIORS[name].starts_from_weights
 

@@ -1,0 +1,401 @@
+"""tune(): hyper-parameters by held-out rows or by the evidence, searched with Optuna (the extra `tune`).
+
+A setting is named by where it lives: an option of the method (`lr`), or `prior.scale`, `likelihood.noise`,
+`model.hidden`. A range is ("log", low, high), ("linear", low, high) or ("choice", [a, b, …]).
+"""
+
+import hashlib
+import math
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+from bensemble_core import io, metrics, options
+from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
+from bensemble_core.fitting import AnyData, AnyModel, Fitted, _as_data, _posterior, fit
+from bensemble_core.likelihoods import Categorical, likelihood_named
+from bensemble_core.models import MODELS
+from bensemble_core.predictive import Predictive
+from bensemble_core.priors import DEFAULT_PRIOR, Normal
+from bensemble_core.randomness import derive, permutation
+from bensemble_core.training import Descent
+from bensemble_core.types import (
+    Analytic,
+    Bounds,
+    Data,
+    Evidence,
+    Family,
+    Likelihood,
+    Posterior,
+    Prior,
+    Report,
+    Snapshot,
+    Tensors,
+    silent,
+)
+
+if TYPE_CHECKING:
+    import optuna
+
+Metric: TypeAlias = Literal["nll", "crps", "rmse", "brier", "ece", "accuracy", "log_evidence", "bound"]
+
+PRIOR_SCALE: Final = ("log", 0.03, 30.0)
+_HELD_OUT: dict[Family, tuple[str, ...]] = {
+    "categorical": ("nll", "brier", "ece", "accuracy"),
+    "gaussian": ("nll", "crps", "rmse"),
+}
+_TRAINED_ON = ("log_evidence", "bound")  # measured on the rows of the fit: none are held out
+_HIGHER_IS_BETTER = ("accuracy", *_TRAINED_ON)
+_SPLIT, _SAMPLER = 31, 32  # branches of the seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One setting and what came of it."""
+
+    settings: Mapping[str, Any]
+    value: float | None  # None: training left the finite numbers
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tuned:
+    """The best setting, put to work on all rows."""
+
+    posterior: Posterior  # the method with its chosen options
+    fitted: Fitted
+    settings: Mapping[str, Any]
+    value: float  # of the metric, in the search
+    metric: str
+    trials: tuple[Trial, ...]  # in the order tried
+
+
+def tune(
+    method: str | Posterior,
+    model: AnyModel,
+    data: AnyData,
+    *,
+    likelihood: str | Likelihood,
+    prior: Prior | None = DEFAULT_PRIOR,
+    trials: int = 20,
+    search: Mapping[str, Sequence[Any]] | None = None,
+    metric: Metric = "nll",
+    validation: float | AnyData = 0.2,
+    n_members: int = 20,
+    seed: int = 0,
+    resume: Tensors | None = None,
+    report: Report = silent,
+    fit_options: Mapping[str, Any] | None = None,
+    **options_: Any,
+) -> Tuned:
+    """Try settings of a method, keep the one with the best metric, and fit it to all rows.
+
+    search: {setting: range}; unless given, every option of the method that declares a range, and `prior.scale` of a
+    Normal prior. metric: of `n_members` draws (or the method's own closed form) on held-out rows, "nll" or any other
+    that `metrics.evaluate` gives; or measured on the fit itself where the method has it, with no row held out:
+    "log_evidence" (laplace), "bound" (the ELBO of mfvi). validation: share of rows, drawn once from the seed, or
+    (x, y) of your own, which the last fit does not see either. The first trial is the setting handed in, where it lies
+    within the ranges, so that the answer is no worse; later ones come from Optuna's TPE sampler (Bergstra et al. 2011).
+    A setting whose training diverges counts as the worst. fit_options: further arguments of `fit`, such as standardise
+    or input_shape. The same seed gives the same answer; `resume` takes a snapshot of `report` and goes on with the
+    trials that are missing. Options of the method go beside, as in `fit`.
+    """
+    base = _posterior(method, options_)
+    rows = _as_data(data)
+    bound_to = _with_classes(likelihood_named(likelihood), rows.y, model)
+    start = _Setting(posterior=base, model=model, likelihood=bound_to, prior=prior)
+    ranges = _ranges(start, search)
+    _check(base, bound_to.family, metric, trials, n_members)
+    train, held_out = (rows, None) if metric in _TRAINED_ON else _split(rows, validation, seed)
+    mark = _fingerprint(start, ranges, metric, n_members, seed, train)
+    values, unfinished = _resumed(resume, mark)
+    common: dict[str, Any] = {"seed": seed, **(fit_options or {})}
+    study, asked = _study(metric, seed, trials), _distributions(ranges, start)
+    study.enqueue_trial(_current(start, asked, ranges))
+
+    done: list[Trial] = []
+    for i in range(trials):
+        trial = study.ask(asked)
+        settings: Mapping[str, Any] = {name: _plain(trial.params[name], ranges[name]) for name in ranges}
+        if i < len(values):
+            value = values[i]
+        else:
+            told = _Told(report=report, n_trials=trials, done=done, mark=mark)
+            value = _value(start.changed(settings), train, held_out, metric, n_members, unfinished, told, common)
+            unfinished = None
+        done = [*done, Trial(settings=settings, value=value if math.isfinite(value) else None)]
+        if done[-1].value is None:
+            study.tell(trial, state=_optuna().trial.TrialState.PRUNED)  # which the sampler ranks below all others
+        else:
+            study.tell(trial, value)
+        if i >= len(values):
+            _Told(report=report, n_trials=trials, done=done, mark=mark).say(f"trial {i + 1}: {metric} {value:.5g}")
+
+    value, settings = _best(done, metric)
+    chosen = start.changed(settings)
+    told = _Told(report=report, n_trials=trials, done=done, mark=mark)
+    fitted = chosen.fit(rows, resume=chosen.goes_on(unfinished), report=told, **common)
+    return Tuned(
+        posterior=chosen.posterior, fitted=fitted, settings=settings, value=value, metric=metric, trials=tuple(done)
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Setting:
+    """All that a name in the search may point into."""
+
+    posterior: Posterior
+    model: AnyModel
+    likelihood: Likelihood
+    prior: Prior | None
+
+    def owner(self, name: str) -> tuple[Any, str]:
+        """What a dotted name belongs to, and the name of the option there."""
+        part, _, option = name.rpartition(".")
+        owners = {"": self.posterior, "prior": self.prior, "likelihood": self.likelihood, "model": self.model}
+        if part not in owners:
+            raise InvalidOption(f"{name!r}: a setting is an option of the method, or prior.…, likelihood.…, model.…")
+        owner = owners[part]
+        if part == "model" and isinstance(owner, Mapping):
+            owner = options.make(MODELS[owner["name"]], owner) if owner.get("name") in MODELS else owner
+        if not is_dataclass(owner) or isinstance(owner, type):
+            raise InvalidOption(f"{name!r} cannot be searched: the {part} is {type(owner).__name__}")
+        known = [f.name for f in fields(owner) if f.name != "name"]
+        if option not in known:
+            raise InvalidOption(f"there is no {name!r} to search; {part or self.posterior.name} has {', '.join(known)}")
+        return owner, option
+
+    def changed(self, settings: Mapping[str, Any]) -> "_Setting":
+        new = self
+        for name, value in settings.items():
+            owner, option = new.owner(name)
+            made = options.make(type(owner), {**options.to_json(owner), option: value})
+            if made != owner:  # a default is known by its identity
+                new = replace(new, **{name.rpartition(".")[0] or "posterior": made})
+        return new
+
+    def goes_on(self, snapshot: Tensors | None) -> Tensors | None:
+        """A snapshot, if the method can use it; otherwise it starts again from its seed."""
+        return snapshot if self.posterior.resumes else None
+
+    def fit(self, rows: Data, **common: Any) -> Fitted:
+        return fit(self.posterior, self.model, rows, likelihood=self.likelihood, prior=self.prior, **common)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Told:
+    """The report of one trial, passed on with the number of trials that are done."""
+
+    report: Report
+    n_trials: int
+    done: Sequence[Trial]
+    mark: int
+
+    def __call__(self, done: int, total: int, message: str, snapshot: Snapshot) -> None:
+        n = len(self.done)
+        where = "all rows" if n == self.n_trials else f"trial {n + 1} of {self.n_trials}"
+        self.report(n, self.n_trials, f"{where}: {message}", lambda: self._kept(snapshot()))
+
+    def say(self, message: str) -> None:
+        self.report(len(self.done), self.n_trials, message, lambda: self._kept({}))
+
+    def _kept(self, unfinished: Tensors) -> dict[str, Tensor]:
+        values = [math.nan if t.value is None else t.value for t in self.done]
+        return {
+            "values": torch.tensor(values, dtype=torch.float64),
+            "fingerprint": torch.tensor(self.mark),
+            **io.above("trial/", unfinished),
+        }
+
+
+def _value(
+    setting: _Setting,
+    train: Data,
+    held_out: Data | None,
+    metric: str,
+    n_members: int,
+    unfinished: Tensors | None,
+    told: Report,
+    common: Mapping[str, Any],
+) -> float:
+    """The metric of a setting; NaN where training left the finite numbers."""
+    try:
+        fitted = setting.fit(train, resume=setting.goes_on(unfinished), report=told, **common)
+    except NotFinite:
+        return math.nan
+    if held_out is None:
+        return float(fitted.log_evidence if metric == "log_evidence" else fitted.bound())
+    known = fitted.problem.likelihood
+    y = known.encode(held_out.y, dtype=held_out.x.dtype) if known.family == "categorical" else held_out.y
+    return metrics.evaluate(_predictive(fitted, held_out.x, n_members), y)[metric]
+
+
+def _best(done: Sequence[Trial], metric: str) -> tuple[float, Mapping[str, Any]]:
+    """Value and settings of the best trial, the first of equals."""
+    found = [(t.value, t.settings) for t in done if t.value is not None]
+    if not found:
+        raise NotFinite(f"all {len(done)} trials left the finite numbers; search smaller steps: search={{'lr': …}}")
+    sign = -1 if metric in _HIGHER_IS_BETTER else 1
+    return min(found, key=lambda pair: sign * pair[0])
+
+
+def _predictive(fitted: Fitted, x: Tensor, n_members: int) -> Predictive:
+    if isinstance(fitted.posterior, Analytic):
+        return fitted.predict(x)
+    return fitted.sample(n_members, seed=fitted.seed).predict(x)
+
+
+def _ranges(start: _Setting, search: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Any, ...]]:
+    """The search space, every end of which has been tried against the bounds of its option."""
+    if search is None:
+        search = _declared(start.posterior)
+        if isinstance(start.prior, Normal):
+            search["prior.scale"] = PRIOR_SCALE
+    if not search:
+        raise InvalidOption(
+            f"{start.posterior.name} declares nothing to search; pass search={{'lr': ('log', 1e-4, 1e-1)}}"
+        )
+    ranges = {name: tuple(given) for name, given in search.items()}
+    for name, given in ranges.items():
+        start.owner(name)
+        kind = given[0] if given else None
+        if kind == "choice" and len(given) == 2 and len(given[1]):
+            ends = list(given[1])
+        elif kind in ("log", "linear") and len(given) == 3 and given[1] < given[2] and (kind != "log" or given[1] > 0):
+            ends = [given[1], given[2]]
+        else:
+            raise InvalidOption(
+                f"{name}: a range is ('log', low, high) with 0 < low < high, ('linear', low, high) or "
+                f"('choice', [a, b, …]), got {given!r}"
+            )
+        for end in ends:
+            start.changed({name: end})
+    return ranges
+
+
+def _declared(posterior: Posterior) -> dict[str, Sequence[Any]]:
+    """Options whose field says where to search; those of a descent that is not made are left out."""
+    of_descent = {f.name for f in fields(Descent)} if getattr(posterior, "epochs", 1) == 0 else set()
+    own = fields(posterior)  # type: ignore[arg-type]
+    return {f.name: f.metadata["search"] for f in own if "search" in f.metadata and f.name not in of_descent}
+
+
+def _check(posterior: Posterior, family: Family, metric: str, trials: int, n_members: int) -> None:
+    if trials < 1 or n_members < 1:
+        raise InvalidOption(f"tune needs at least 1 trial and 1 member, got trials={trials}, n_members={n_members}")
+    if metric not in (*_HELD_OUT[family], *_TRAINED_ON):
+        allowed = ", ".join((*_HELD_OUT[family], *_TRAINED_ON))
+        raise InvalidOption(f"unknown metric {metric!r} for a {family} likelihood; there are {allowed}")
+    if metric == "log_evidence" and not isinstance(posterior, Evidence):
+        raise InvalidOption(f"{posterior.name} has no log evidence; use metric='nll'")
+    if metric == "bound" and not isinstance(posterior, Bounds):
+        raise InvalidOption(f"{posterior.name} has no bound on the evidence; use metric='nll'")
+
+
+def _with_classes(likelihood: Likelihood, y: Tensor, model: AnyModel) -> Likelihood:
+    """All labels tell the number of classes, the ones held out too."""
+    if isinstance(likelihood, Categorical) and not isinstance(model, nn.Module):
+        return likelihood.bind(y, n_outputs=None, standardise=False)
+    return likelihood
+
+
+def _split(rows: Data, validation: float | AnyData, seed: int) -> tuple[Data, Data]:
+    if not isinstance(validation, (int, float)):
+        return rows, _as_data(validation)
+    if not 0 < validation < 1:
+        raise InvalidOption(f"validation is a share strictly between 0 and 1, or (x, y), got {validation}")
+    held = min(max(1, round(validation * rows.n_rows)), rows.n_rows - 1)
+    if held < 1:
+        raise InvalidData(f"tuning holds rows out and needs at least 2, got {rows.n_rows}; pass validation=(x, y)")
+    order = permutation(rows.n_rows, seed, _SPLIT).to(rows.x.device)
+    return _taken(rows, order[held:]), _taken(rows, order[:held])
+
+
+def _taken(rows: Data, chosen: Tensor) -> Data:
+    task = None if rows.task is None else rows.task[chosen]
+    return replace(rows, x=rows.x[chosen], y=rows.y[chosen.to(rows.y.device)], task=task)
+
+
+def _study(metric: str, seed: int, trials: int) -> "optuna.Study":
+    library = _optuna()
+    sampler = library.samplers.TPESampler(seed=derive(seed, _SAMPLER) % 2**32, n_startup_trials=max(3, trials // 3))
+    before = library.logging.get_verbosity()
+    library.logging.set_verbosity(library.logging.WARNING)  # it announces every study
+    try:
+        direction = "maximize" if metric in _HIGHER_IS_BETTER else "minimize"
+        made: optuna.Study = library.create_study(direction=direction, sampler=sampler)
+        return made
+    finally:
+        library.logging.set_verbosity(before)
+
+
+def _distributions(ranges: Mapping[str, tuple[Any, ...]], start: _Setting) -> dict[str, Any]:
+    """Ranges in Optuna's words; choices by their place in the list, since it knows no lists as values."""
+    kinds = _optuna().distributions
+    made: dict[str, Any] = {}
+    for name, given in ranges.items():
+        if given[0] == "choice":
+            made[name] = kinds.CategoricalDistribution(list(range(len(given[1]))))
+            continue
+        owner, option = start.owner(name)
+        kind = kinds.IntDistribution if _is_whole(get_type_hints(type(owner))[option]) else kinds.FloatDistribution
+        made[name] = kind(given[1], given[2], log=given[0] == "log")
+    return made
+
+
+def _current(start: _Setting, asked: Mapping[str, Any], ranges: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """The setting handed in, as far as it lies within the ranges."""
+    found: dict[str, Any] = {}
+    for name, distribution in asked.items():
+        owner, option = start.owner(name)
+        value = getattr(owner, option)
+        if ranges[name][0] == "choice":
+            same = [i for i, choice in enumerate(ranges[name][1]) if _listed(choice) == _listed(value)]
+            found |= {name: same[0]} if same else {}
+        elif isinstance(value, (int, float)) and distribution.low <= value <= distribution.high:
+            found[name] = value
+    return found
+
+
+def _plain(value: Any, given: tuple[Any, ...]) -> Any:
+    return given[1][value] if given[0] == "choice" else value
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _is_whole(hint: Any) -> bool:
+    """int, or int or nothing."""
+    options_ = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return int in options_ and float not in options_
+
+
+def _fingerprint(
+    start: _Setting, ranges: Mapping[str, Any], metric: str, n_members: int, seed: int, train: Data
+) -> int:
+    told = (start.posterior, str(start.model), start.likelihood, start.prior, sorted(ranges.items()))
+    settings = (*told, metric, n_members, seed, list(train.x.shape))
+    return int.from_bytes(hashlib.sha256(repr(settings).encode()).digest()[:8], "big") >> 1
+
+
+def _resumed(resume: Tensors | None, mark: int) -> tuple[list[float], Tensors | None]:
+    """Values of the trials that were done, and the snapshot of the fit that was not."""
+    if resume is None:
+        return [], None
+    if "values" not in resume or int(resume["fingerprint"]) != mark:
+        raise InvalidData(
+            "this snapshot is of another search (other method, ranges, seed or rows); resume with the call that made it"
+        )
+    return resume["values"].tolist(), io.below("trial/", resume) or None
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as reason:
+        raise ImportError("tune needs Optuna, which is not installed: pip install 'bensemble[tune]'") from reason
+    return optuna
