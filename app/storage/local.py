@@ -50,7 +50,12 @@ def publish(root: Path, part: Path, key: str) -> None:
     sync_file(part)
     target = root / key
     for _ in range(100):
-        made = _make_folders(root, target.parent)
+        try:
+            made = _make_folders(root, target.parent)
+        except (FileExistsError, FileNotFoundError):
+            if target.parent.is_file():
+                raise
+            continue  # a delete removed a folder while we made it
         try:
             os.link(part, target)
             break

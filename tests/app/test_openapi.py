@@ -125,7 +125,10 @@ class Attack:
         ranked = service.post(f"/pools/{world.pool_id}/rankings", {"k": 2}, 202)["ranking"]["id"]
         asked = service.post(f"/ensembles/{world.ensemble_id}/predictions", {"rows": ROWS}, 202)["prediction"]["id"]
         rounds = f"/projects/{world.project_id}/rounds"
-        opened = [service.post(rounds, {"pool_id": world.pool_id, "k": 2}, 202)["round"]["id"] for _ in range(2)]
+        opened = []
+        for _ in range(2):  # one after the other: a round leaves out what another one hands out
+            opened.append(service.post(rounds, {"pool_id": world.pool_id, "k": 2}, 202)["round"]["id"])
+            service.run_jobs()
         service.run_jobs()
         service.post(f"/rounds/{opened[1]}/close")
         self.ids: dict[str, list[str]] = {

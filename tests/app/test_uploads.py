@@ -159,7 +159,7 @@ def test_numbers_as_labels_of_an_evaluation_pool_arrive(service: Service) -> Non
 def test_an_evaluation_file_without_labels_fails_and_says_so(service: Service) -> None:
     project_id = classification(service)
     pool_id = empty_pool(service, project_id, purpose="evaluation")
-    put(service, pool_id, npy(X), "application/x-npy")
+    put(service, pool_id, b"a,b,label\n1,2,\n", "text/csv")
     service.run_jobs()
     failed = service.get(f"/pools/{pool_id}")
     assert (failed["status"], failed["n_rows"]) == ("failed", 0)
