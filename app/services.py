@@ -39,14 +39,17 @@ class Services:
         )
 
     def pool(self, data: PoolData) -> Pool:
+        return self.pool_at(data.prefix)
+
+    def pool_at(self, prefix: str) -> Pool:
         """The memory-mapped files of a pool; they never change, so an opened one is kept."""
         with self._lock:
-            if data.prefix in self._pools:
-                self._pools.move_to_end(data.prefix)
-                return self._pools[data.prefix]
-        opened = Pool.open(self.objects, data.prefix)
+            if prefix in self._pools:
+                self._pools.move_to_end(prefix)
+                return self._pools[prefix]
+        opened = Pool.open(self.objects, prefix)
         with self._lock:
-            self._pools[data.prefix] = opened
+            self._pools[prefix] = opened
             while len(self._pools) > OPEN_POOLS:
                 self._pools.popitem(last=False)
         return opened

@@ -1,10 +1,35 @@
 """Queries about pools."""
 
-from sqlalchemy import select
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from app.db.tables import Pool, PoolData
+from app.db.tables import Base, Pool, PoolData
 from app.errors import Conflict, NotFound
+
+_POOL, _DATA = (Base.metadata.tables[table.__tablename__] for table in (Pool, PoolData))
+_READY = (  # built once and without the mapper: every label goes through it
+    select(_POOL.c.name, _POOL.c.purpose, _DATA.c.prefix)
+    .join(_DATA, _DATA.c.pool_id == _POOL.c.id)
+    .where(_POOL.c.id == bindparam("pool_id"), _POOL.c.project_id == bindparam("project_id"))
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadyPool:
+    name: str
+    purpose: str
+    prefix: str
+
+
+def ready_pool(session: Session, project_id: str, pool_id: str) -> ReadyPool:
+    """What labelling needs to know of a pool; says what is wrong if it is not there or has no rows."""
+    found = session.execute(_READY, {"pool_id": pool_id, "project_id": project_id}).one_or_none()
+    if found is None:
+        data = data_of(session, pool := pool_of(session, project_id, pool_id))
+        return ReadyPool(name=pool.name, purpose=pool.purpose, prefix=data.prefix)
+    return ReadyPool(name=found.name, purpose=found.purpose, prefix=found.prefix)
 
 
 def pool_of(session: Session, project_id: str, pool_id: str) -> Pool:

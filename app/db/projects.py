@@ -1,10 +1,18 @@
 """Queries about projects; a project's row is also the lock under which its changeable rows are changed."""
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
-from app.db.tables import Ensemble, EnsembleResult, Project
+from app.db.tables import Base, Ensemble, EnsembleResult, Project
 from app.errors import NotFound
+
+_PROJECT = Base.metadata.tables[Project.__tablename__]
+_TAKE = (  # built once and without the mapper: every label goes through it
+    update(_PROJECT)
+    .where(_PROJECT.c.id == bindparam("project_id"))
+    .values(last_seq=_PROJECT.c.last_seq + bindparam("n"))
+    .returning(_PROJECT.c.last_seq)
+)
 
 
 def lock(session: Session, project_id: str) -> Project:
@@ -34,8 +42,7 @@ def current_ensemble_id(session: Session, project: Project) -> str | None:
 
 def take_label_numbers(session: Session, project_id: str, n: int) -> int:
     """Reserve n consecutive label numbers; returns the first. Holds the project's lock."""
-    query = update(Project).where(Project.id == project_id).values(last_seq=Project.last_seq + n)
-    last = session.execute(query.returning(Project.last_seq)).scalar_one_or_none()
+    last: int | None = session.execute(_TAKE, {"project_id": project_id, "n": n}).scalar_one_or_none()
     if last is None:
         raise NotFound(f"there is no project {project_id!r}")
     return last - n + 1

@@ -100,8 +100,8 @@ def _resolve(
     places: dict[int, tuple[int, str]] = {}
     candidates = set()
     for pool_id, indices in by_pool.items():
-        row = pools.pool_of(session, project.id, pool_id)
-        pool = services.pool(pools.data_of(session, row))
+        row = pools.ready_pool(session, project.id, pool_id)
+        pool = services.pool_at(row.prefix)
         if row.purpose == "candidates":
             candidates.add(pool_id)
         keyed = [i for i in indices if said[i][1].key is not None]
