@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, get_args
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from app.db.tables import ApiKey, Project
@@ -40,6 +40,9 @@ class Caller:
 
 
 EVERYBODY = Caller(key_id="", name="anonymous", scopes=("admin",), project_ids=None)
+
+
+_BY_DIGEST = select(ApiKey).where(ApiKey.digest == bindparam("digest"))  # built once: every request asks it
 
 
 def digest(secret: str) -> str:
@@ -77,7 +80,7 @@ def create_key(
 def authenticate(session: Session, secret: str | None) -> Caller:
     if not secret:
         raise Unauthorised("send your API key as 'Authorization: Bearer <key>'; `bensemble key create` makes one")
-    key = session.execute(select(ApiKey).where(ApiKey.digest == digest(secret))).scalar_one_or_none()
+    key = session.execute(_BY_DIGEST, {"digest": digest(secret)}).scalar_one_or_none()
     if key is None or key.revoked_at is not None:
         raise Unauthorised("this API key is unknown or was revoked; `bensemble key create` makes a new one")
     if key.expires_at is not None and key.expires_at <= database_time(session):
