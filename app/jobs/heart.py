@@ -53,7 +53,8 @@ class Heart:
         is_reachable = True
         while not self._done.wait(self._pause):
             try:
-                self._pulse()
+                if not self._is_needed():
+                    return
                 is_reachable = True
             except queue.LeaseLost:
                 self.is_lost = True
@@ -62,6 +63,17 @@ class Heart:
                 if is_reachable:
                     logger.warning("a heartbeat failed: %s", reason, extra={"job_id": self._job.id})
                 is_reachable = False
+
+    def _is_needed(self) -> bool:
+        """Not once the child has finished the job and only clears up; it has the rest of the lease for that."""
+        try:
+            self._pulse()
+        except queue.LeaseLost:
+            with self._database.read() as session:
+                if not queue.has_succeeded(session, self._job.id, self._job.token):
+                    raise
+            return False
+        return True
 
     def _pulse(self) -> None:
         now, progress = time.monotonic(), self._progress

@@ -159,6 +159,12 @@ def beat(
     return _beat(job_id, token, _write_fenced(session, job_id, token, values))
 
 
+def has_succeeded(session: Session, job_id: str, token: int) -> bool:
+    """Under this very token: whoever holds it is done, and has lost nothing."""
+    query = select(Job.id).where(Job.id == job_id, Job.token == token, Job.status == "succeeded")
+    return session.execute(query).first() is not None
+
+
 def checkpoint(session: Session, job_id: str, token: int, data: dict[str, Any]) -> None:
     _beat(job_id, token, _write_fenced(session, job_id, token, {"checkpoint": data}))
 

@@ -27,6 +27,7 @@ HANDLERS = {
         "swallow_exceptions",
         "return_nothing",
         "fall_after_finishing",
+        "linger_after_finishing",
         "collide",
         "describe",
         "speak_oddly",
@@ -115,6 +116,13 @@ def fall_after_finishing(job: JobContext) -> None:
     with job.finish({"answer": 42}):
         pass
     raise RuntimeError("too late to matter")
+
+
+def linger_after_finishing(job: JobContext) -> None:
+    with job.finish({"pid": os.getpid()}):
+        pass
+    time.sleep(job.payload["seconds"])
+    append(job.payload["path"], pid=os.getpid())
 
 
 def collide(job: JobContext) -> None:

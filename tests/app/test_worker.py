@@ -267,3 +267,13 @@ def test_every_handler_of_the_tests_exists() -> None:
     from app.jobs.child import load
 
     assert {name: load(path).__name__ for name, path in HANDLERS.items()} == {name: name for name in HANDLERS}
+
+
+def test_a_child_may_clear_up_after_its_job_has_finished(database: Database, database_url: str, tmp_path: Path) -> None:
+    """The heart looks meanwhile, and finds that the job is running no more: that is no lost lease."""
+    path = tmp_path / "cleared"
+    with working(quick_settings(database_url, tmp_path)):
+        first = ended(database, add(database, "linger_after_finishing", path=str(path), seconds=1.5))
+        second = ended(database, add(database, "linger_after_finishing", path=str(path), seconds=0.0))
+        assert first.result == second.result, "the child was killed and made anew"
+        wait_for(lambda: len(lines(path)) == 2)

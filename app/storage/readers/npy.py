@@ -18,6 +18,7 @@ from app.storage.readers.values import as_features
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 65_536
+BLOCK_BYTES = 2**19  # stays in the processor's cache; a block of 4 MiB spends longer on fresh pages than on its rows
 REAL_TYPE = re.compile(r"[<>|=]?(f[248]|[iu][1248]|b1|\?)")
 
 
@@ -91,9 +92,10 @@ def _read_header(request: Request) -> Header:
 
 def _blocks(request: Request, header: Header) -> Iterator[Batch]:
     n_rows = header.shape[0]
+    block_rows = max(1, min(request.block_rows, BLOCK_BYTES // (header.dtype.itemsize * request.width)))
     request.source.seek(header.offset)
-    for first in range(0, n_rows, request.block_rows):
-        block = np.empty((min(request.block_rows, n_rows - first), request.width), dtype=header.dtype)
+    for first in range(0, n_rows, block_rows):
+        block = np.empty((min(block_rows, n_rows - first), request.width), dtype=header.dtype)
         _read_into(request, block)
         yield Batch(features=as_features(block, first))
 
