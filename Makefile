@@ -15,7 +15,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt oracles.txt
 		{ echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@echo "Installing into $(VENV); the first time takes a few minutes"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[app,demo,test,tune]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[app,demo,fast,ray,test,tune]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r oracles.txt
 	@touch $@
 
