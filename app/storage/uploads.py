@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import obstore
 from obstore.store import LocalStore, S3Store
@@ -26,9 +26,10 @@ class StreamCut(Exception):
 async def stream_to_folder(root: Path, key: str, chunks: AsyncIterator[bytes]) -> int:
     size = 0
     with local.part_file(root) as part, part.open("xb", buffering=0) as file:
-        async for block in gathered(chunks, WRITE_BYTES):
-            await _in_thread(partial(_write_all, file, block))
-            size += len(block)
+        async with _Writer() as writer:  # a block is written while the next one comes in
+            async for block in gathered(chunks, WRITE_BYTES):
+                await writer.run(partial(_write_all, file, block))
+                size += len(block)
         published = False
 
         def publish() -> None:
@@ -43,6 +44,32 @@ async def stream_to_folder(root: Path, key: str, chunks: AsyncIterator[bytes]) -
                 (root / key).unlink()
             raise
     return size
+
+
+class _Writer:
+    """One piece of work at a time in a thread; the next waits for it, and so does the end of the block."""
+
+    def __init__(self) -> None:
+        self._running: asyncio.Future[None] | None = None
+
+    async def run(self, work: Callable[[], None]) -> None:
+        await self._done()
+        self._running = asyncio.ensure_future(asyncio.to_thread(work))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            await self._done()
+        elif self._running is not None:  # so that no file is closed or removed under the thread
+            await asyncio.wait({self._running})
+            self._running.exception()  # the stream's own failure is the one to tell of
+
+    async def _done(self) -> None:
+        if self._running is not None:
+            running, self._running = self._running, None
+            await _settled(running)
 
 
 async def stream_to_store(store: LocalStore | S3Store, key: str, chunks: AsyncIterator[bytes]) -> int:
@@ -123,8 +150,11 @@ async def _push(
 
 
 async def _in_thread(work: Callable[[], None]) -> None:
+    await _settled(asyncio.ensure_future(asyncio.to_thread(work)))
+
+
+async def _settled(task: asyncio.Future[None]) -> None:
     """A cancel waits for the thread, so that no file is closed or removed under it."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
