@@ -9,6 +9,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import TooLarge, TooMany, problem_response
 
+CLOSE = {"Connection": "close"}  # else the server would read the refused body to its end
+
 
 class BodyCap:
     """ASGI middleware that refuses a body by its Content-Length, or as soon as it has grown past the cap."""
@@ -24,7 +26,7 @@ class BodyCap:
         cap = self.cap_of(scope["method"], scope["path"])
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > cap:
-            await problem_response(TooLarge(_message(int(declared), cap)))(scope, receive, send)
+            await problem_response(TooLarge(_message(int(declared), cap), headers=CLOSE))(scope, receive, send)
             return
         seen = 0
 

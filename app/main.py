@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from app.api import ensembles, jobs, keys, labels, pools, projects, rankings, rounds, schedules, system
 from app.errors import Conflict, Malformed, NotFound, NotReady, Problem, ProblemResponse, TooLarge, problem_response
-from app.limits import BodyCap, RateLimit
+from app.limits import CLOSE, BodyCap, RateLimit
 from app.monitoring import RequestLog
 from app.schemas.common import WITHOUT_NUL, ProblemOut
 from app.schemas.pools import PoolIn
@@ -61,7 +61,9 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
         if services is None:
             app.state.services.database.dispose()
 
-    app = FastAPI(title="Bensemble", version="0.1.0", description=DESCRIPTION, lifespan=lifespan)
+    app = FastAPI(
+        title="Bensemble", version="0.1.0", description=DESCRIPTION, lifespan=lifespan, redirect_slashes=False
+    )
     for module in (projects, pools, labels, ensembles, rankings, rounds, schedules, jobs, keys, system):
         app.include_router(module.router)
     app.include_router(system.plain)
@@ -93,11 +95,12 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> JSONResponse:
         if error.status_code == TooLarge.status:
-            return problem_response(TooLarge(error.detail))
+            return problem_response(TooLarge(error.detail, headers=CLOSE))
         if error.status_code == 400:  # FastAPI's word for JSON that is not UTF-8, too deep, or has endless integers
             return problem_response(Malformed("the body can't be read as JSON; check its encoding, depth and numbers"))
         title = HTTPStatus(error.status_code).phrase
-        body = {"type": "about:blank", "title": title, "status": error.status_code, "detail": str(error.detail)}
+        detail = _wrong_address(request, error) or str(error.detail)
+        body = {"type": "about:blank", "title": title, "status": error.status_code, "detail": detail}
         return ProblemResponse(body, error.status_code, headers=dict(error.headers or {}))
 
     @app.exception_handler(IntegrityError)
@@ -130,6 +133,17 @@ def _handle_errors(app: FastAPI) -> None:
         return problem_response(Problem("an unforeseen error; it is in the service's log"))
 
 
+def _wrong_address(request: Request, error: HTTPException) -> str | None:
+    """In place of the bare phrases of the router."""
+    asked = f"{request.method} {request.url.path}"
+    if error.status_code == 404:
+        advice = "leave out the slash at its end" if request.url.path.endswith("/") else "see /docs for what there is"
+        return f"there is no {asked:.200}; {advice}"
+    if error.status_code == 405:
+        return f"there is no {asked:.200}; this address takes {(error.headers or {}).get('Allow', 'other methods')}"
+    return None
+
+
 def _pointer(error: dict[str, Any], body: Any) -> str:
     """Where in the body, as a JSON pointer; parameters keep their place as the first part."""
     place, *path = error["loc"]
@@ -160,6 +174,8 @@ def _advice(error: dict[str, Any]) -> str:
         return "expected a JSON object as the body, with Content-Type: application/json"
     if error["type"] == "json_invalid":
         return f"the body is not JSON: {context['error']}"
+    if error["type"] in ("float_type", "int_type") and isinstance(error["input"], list):
+        return "expected a number, got a list; send each row as one flat list of numbers, images too"
     if context.get("pattern") == WITHOUT_NUL:
         return "must not contain a NUL character"
     return str(error["msg"]).removeprefix("Value error, ")

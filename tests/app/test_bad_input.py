@@ -56,6 +56,9 @@ def test_an_inline_pool_with_a_mistake_is_refused_whole(service: Service) -> Non
         ({"rows": [[1e39, 0.0]]}, "too large for float32", "/rows/0"),
         ({"rows": [[1.0, None]]}, "valid number", "/rows/0/1"),
         ({"rows": [[1.0, "red"]]}, "valid number", "/rows/0/1"),
+        ({"rows": [[1.0, "2.0"]]}, "valid number", "/rows/0/1"),
+        ({"rows": [[1.0, True]]}, "valid number", "/rows/0/1"),
+        ({"rows": [[[1.0], [2.0]]]}, "one flat list of numbers, images too", "/rows/0/0"),
         ({"rows": []}, "`rows` is empty", "/rows"),
         ({"rows": "red"}, "valid array", "/rows"),
         ({"rows": two, "keys": ["a"]}, "2 rows but 1 keys", "/keys"),
@@ -718,6 +721,7 @@ def test_a_body_announced_as_too_large_is_refused_before_it_is_read(service: Ser
     ]:
         answer = raw(service, f"{line} HTTP/1.1\r\nContent-Type: {kind}\r\nContent-Length: 10000000000")
         assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"connection: close" in answer.lower()  # the body is not read to its end
         assert b"application/problem+json" in answer
         assert b"10,000,000,000 bytes" in answer
     assert stored(service) == before
@@ -739,3 +743,15 @@ def test_a_body_that_grows_past_the_cap_is_refused_on_the_way(database: Database
     body = {"content": endless(b"0,1\n" * 1000, 1000), "headers": {"Content-Type": "text/csv"}}
     refused(service, "PUT", f"/pools/{pool_id}/data", 413, "the cap here is 100,000", **body)
     assert service.get(f"/pools/{pool_id}")["status"] == "empty"
+
+
+def test_a_wrong_address_is_told_so(service: Service) -> None:
+    for method, path, status, advice in (
+        ("GET", "/project", 404, "there is no GET /v1/project; see /docs"),
+        ("POST", "/projects/", 404, "leave out the slash at its end"),
+        ("PUT", "/projects", 405, "this address takes "),
+    ):
+        answer = service.client.request(method, f"/v1{path}", json={})
+        assert answer.status_code == status
+        assert advice in answer.json()["detail"]
+        assert answer.headers["content-type"] == "application/problem+json"
