@@ -1,7 +1,7 @@
 """The process that runs handlers, one job at a time, kept warm between jobs: `python -m app.jobs.child FD PARENT_PID`.
 
     worker -> child   start (settings, handlers, preload), run (job), cancel
-    child -> worker   ready, progress, log, and once a job: done, failed, cancelled, lost
+    child -> worker   ready, progress, log, and once a job: done, waits, failed, cancelled, lost
 
 A handler has the main thread; a second thread listens, and ends the process when the worker is gone."""
 

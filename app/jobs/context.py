@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlalchemy.orm import Session
 
 from app.db.engine import Database
+from app.db.tables import Job
 from app.jobs import queue
 from app.jobs.queue import LeaseLost
 from app.settings import Settings
@@ -27,6 +28,10 @@ Send = Callable[[dict[str, Any]], None]
 
 class Cancelled(BaseException):
     """Somebody asked for the job's end. Not an Exception, so that a handler's broad `except` lets it through."""
+
+
+class Waiting(BaseException):
+    """The job has put itself back in the queue until its children have ended."""
 
 
 class JobFailed(Exception):
@@ -80,6 +85,18 @@ class JobContext:
             queue.checkpoint(session, self.job_id, self.token, data)
         self.checkpoint = data
 
+    def children(self) -> list[Job]:
+        with self.database.read() as session:
+            return queue.children(session, self.job_id)
+
+    def wait_for(self, kind: str, payloads: list[dict[str, Any]], *, total: float, message: str) -> NoReturn:
+        """Split the job: a child for each payload, shared by all workers of the queue. The handler is called again,
+        from its start, when the last of them has ended; meanwhile it keeps no worker busy."""
+        progress = {"done": 0.0, "total": total, "message": message}
+        with self._fenced(), self.database.write() as session:
+            queue.wait(session, self.job_id, self.token, payloads, kind=kind, progress=progress)
+        raise Waiting
+
     @contextmanager
     def finish(self, result: dict[str, Any]) -> Iterator[Session]:
         """A transaction for the job's result rows that commits only if the job is still ours, and marks it succeeded.
@@ -112,6 +129,8 @@ def perform(handler: Handler, context: JobContext) -> dict[str, Any]:
                 pass
     except Cancelled:
         return {"say": "cancelled"}
+    except Waiting:
+        return {"say": "waits"}
     except LeaseLost:
         return {"say": "lost"}
     except JobFailed as failure:

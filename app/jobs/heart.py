@@ -65,12 +65,12 @@ class Heart:
                 is_reachable = False
 
     def _is_needed(self) -> bool:
-        """Not once the child has finished the job and only clears up; it has the rest of the lease for that."""
+        """Not once the child has finished the job, or put it to wait, and only clears up: the lease is long enough."""
         try:
             self._pulse()
         except queue.LeaseLost:
             with self._database.read() as session:
-                if not queue.has_succeeded(session, self._job.id, self._job.token):
+                if not queue.was_left(session, self._job.id, self._job.token):
                     raise
             return False
         return True

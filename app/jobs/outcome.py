@@ -13,7 +13,7 @@ MAX_BACKOFF_SECONDS = 3600.0
 
 
 def write_end(session: Session, settings: Settings, job: Job, outcome: Message) -> None:
-    """`done` and `lost` leave nothing to write: the handler's own transaction did, or somebody else will."""
+    """`done`, `waits` and `lost` leave nothing to write: the handler's own transaction did, or somebody else will."""
     match outcome["say"]:
         case "failed":
             is_final = outcome["is_final"] or job.attempts >= settings.max_attempts

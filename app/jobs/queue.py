@@ -5,14 +5,17 @@ caller's.
                  ^  │                │ │ └──── fail, crashed (given up) ──> failed
                  │  │                │ └────── cancelled ──> cancelled
                  │  └─ request_cancel ──> cancelled
-                 ├── release, fail, crashed (tried again) ── running
+                 ├── release, fail, crashed (tried again), wait ── running
                  └── retry ── failed, cancelled
 
 A claim is a lease under a new `token`. Whatever a worker writes names its token and is refused with `LeaseLost` when
 the job is no longer running under it, so an older holder changes nothing. Once a cancel is requested, a running job
 either finishes or is cancelled: it is never queued again and never failed. `cancel_requested` is true only while
 running. `dedup_key` is kept only until a job first leaves `queued`, so a job that is queued again never collides with
-a newer one of the same key."""
+a newer one of the same key.
+
+A job may be split: `wait` queues its children and puts it back, to be run again when the last of them has ended. A
+cancel of the parent is one of its children. Rows are locked children first, so that the two can't block each other."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,6 +28,7 @@ from sqlalchemy import (
     CompoundSelect,
     Select,
     bindparam,
+    delete,
     func,
     literal,
     select,
@@ -33,10 +37,12 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, object_session
 
 from app.db.tables import Job
 from app.db.types import CLOCK, UtcDateTime, database_time, new_id
+
+LONGEST_WAIT = timedelta(hours=1)  # a parent looks at its children that often even if nobody wakes it
 
 
 class LeaseLost(Exception):
@@ -159,9 +165,9 @@ def beat(
     return _beat(job_id, token, _write_fenced(session, job_id, token, values))
 
 
-def has_succeeded(session: Session, job_id: str, token: int) -> bool:
-    """Under this very token: whoever holds it is done, and has lost nothing."""
-    query = select(Job.id).where(Job.id == job_id, Job.token == token, Job.status == "succeeded")
+def was_left(session: Session, job_id: str, token: int) -> bool:
+    """Finished, or put to wait for its children, under this very token: whoever holds it has lost nothing."""
+    query = select(Job.id).where(Job.id == job_id, Job.token == token, Job.status.in_(("succeeded", "queued")))
     return session.execute(query).first() is not None
 
 
@@ -238,8 +244,44 @@ def release(session: Session, job_id: str, token: int, *, clock: ColumnElement[d
     session.flush()
 
 
+def wait(
+    session: Session,
+    job_id: str,
+    token: int,
+    payloads: Sequence[dict[str, Any]],
+    *,
+    kind: str,
+    progress: dict[str, Any] | None = None,
+    clock: ColumnElement[datetime] = CLOCK,
+) -> None:
+    """Queue a child for each payload; the job is claimed again when they have all ended. It counts as one attempt."""
+    job, now = _held(session, job_id, token), database_time(session, clock)
+    if job.cancel_requested:
+        _end(job, "cancelled", now)
+    else:
+        for payload in payloads:
+            enqueue(
+                session,
+                kind=kind,
+                queue=job.queue,
+                payload=payload,
+                project_id=job.project_id,
+                parent_id=job.id,
+                clock=clock,
+            )
+        job.attempts, job.progress = job.attempts - 1, progress or job.progress
+        _queue_again(job, None, now + LONGEST_WAIT)
+    session.flush()
+
+
+def children(session: Session, job_id: str) -> list[Job]:
+    return list(session.scalars(select(Job).where(Job.parent_id == job_id).order_by(Job.id)))
+
+
 def request_cancel(session: Session, job_id: str, *, clock: ColumnElement[datetime] = CLOCK) -> Job:
     """At once for a job nobody is working on; a running one is told, and may still finish first."""
+    for child in children(session, job_id):
+        request_cancel(session, child.id, clock=clock)
     job, now = _locked(session, job_id), database_time(session, clock)
     is_silent = job.lease_expires_at is not None and job.lease_expires_at <= now
     if job.status == "queued" or (job.status == "running" and is_silent):
@@ -252,9 +294,11 @@ def request_cancel(session: Session, job_id: str, *, clock: ColumnElement[dateti
 
 def retry(session: Session, job_id: str, *, clock: ColumnElement[datetime] = CLOCK) -> Job:
     """By hand: all attempts anew, from the last checkpoint."""
+    session.execute(select(Job.id).where(Job.parent_id == job_id).with_for_update())
     job = _locked(session, job_id)
     if job.status not in ("failed", "cancelled"):
         raise NotRetryable(f"only a failed or cancelled job can be retried; this one is {job.status}")
+    session.execute(delete(Job).where(Job.parent_id == job_id))  # it splits itself anew
     job.attempts, job.crashes, job.progress = 0, 0, None
     job.started_at, job.finished_at = None, None
     _queue_again(job, None, database_time(session, clock))
@@ -348,6 +392,24 @@ def _locked(session: Session, job_id: str) -> Job:
 def _end(job: Job, status: str, now: datetime, error: dict[str, Any] | None = None) -> None:
     job.status, job.finished_at, job.error = status, now, error
     job.lease_expires_at, job.cancel_requested, job.dedup_key = None, False, None
+    session = object_session(job)
+    if job.parent_id is not None and session is not None:
+        _tell_parent(session, job, job.parent_id, now)
+
+
+def _tell_parent(session: Session, job: Job, parent_id: str, now: datetime) -> None:
+    """The last child to end wakes it; a child that can't succeed does so at once, and its siblings are not begun."""
+    session.flush()
+    parent = session.get(Job, parent_id, with_for_update=True, populate_existing=True)
+    if parent is None or parent.status != "queued":
+        return
+    siblings = select(func.count()).where(Job.parent_id == parent_id, Job.status.in_(("queued", "running")))
+    if job.status == "failed" or session.execute(siblings).scalar_one() == 0:
+        parent.run_at = now
+    if job.status == "succeeded" and job.progress is not None and parent.progress is not None:
+        done = parent.progress["done"] + job.progress["total"]
+        parent.progress = {**parent.progress, "done": min(done, parent.progress["total"])}
+    session.flush()
 
 
 def _queue_again(job: Job, error: dict[str, Any] | None, run_at: datetime) -> None:
