@@ -1,8 +1,8 @@
-"""Posterior methods beside their peers, as ratios in one table: `python benchmarks/posteriors.py [--part a,b,c]`.
+"""Posterior methods beside their peers, as ratios: `python benchmarks/posteriors.py [--part a,b,c] [--quick]`.
 
 (a) Kronecker-factored Laplace of a trained 784-256-256-10 network from 10,000 rows: ours, and laplace-torch with each
     of its back-ends. (b) The covariance of its linearised outputs over all layers for 200 rows: ours needs no Jacobian,
-    laplace-torch forms them. (c) Ten networks on digits: see `benchmarks/training.py`, which this calls.
+    laplace-torch forms them. (c) Ten networks on digits: see `benchmarks/training.py --peers`, which this calls.
 
 (a) and (b) run in this process on one thread, same network, same rows, by turns, so that a busy machine slows all of
 them; a time is the median of the turns, a ratio the median of the turns' ratios, both of processor seconds.
@@ -17,6 +17,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,17 @@ WIDTHS, N_ROWS, N_POOL = (784, 256, 256, 10), 10_000, 200
 OURS = "bensemble"
 Contenders = dict[str, Callable[[], object]]
 Times = dict[str, list[tuple[float, float]]]  # processor and wall seconds of each turn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    n_turns: int  # of (a) and (b)
+    epochs: int  # of (c)
+    n_trainings: int
+
+
+FULL = Plan(n_turns=3, epochs=100, n_trainings=1)
+QUICK = Plan(n_turns=1, epochs=10, n_trainings=1)
 
 
 def network() -> tuple[nn.Module, Tensor, Tensor, Tensor]:
@@ -88,16 +100,16 @@ def show(part: str, times: Times) -> None:
         print(f"    {name:<30}{cpu:>9.3f}{wall:>9.3f}{ratio:>12.1f}", flush=True)
 
 
-def part_a(n_turns: int) -> None:
+def part_a(plan: Plan) -> None:
     """Kronecker factors of 10,000 rows, eigendecomposed."""
     net, x, y, _ = network()
     contenders: Contenders = {OURS: lambda: bc.fit("laplace", net, (x, y), likelihood="categorical", epochs=0)}
     for name, backend in back_ends().items():
         contenders[f"laplace-torch, {name}"] = lambda b=backend: peer_fit(net, x, y, b)
-    show(f"(a) fit of {N_ROWS:,} rows", measured(contenders, n_turns))
+    show(f"(a) fit of {N_ROWS:,} rows", measured(contenders, plan.n_turns))
 
 
-def part_b(n_turns: int) -> None:
+def part_b(plan: Plan) -> None:
     """Covariance of the linearised outputs, [200, 10, 10]."""
     net, x, y, pool = network()
     fitted = bc.fit("laplace", net, (x, y), likelihood="categorical", epochs=0)
@@ -112,34 +124,35 @@ def part_b(n_turns: int) -> None:
     start = time.process_time(), time.perf_counter()
     exact = theirs()  # once: it takes half a minute
     slow = time.process_time() - start[0], time.perf_counter() - start[1]
-    quick = measured({OURS: lambda: fitted.function_variance(pool, joint=True)}, 5 * n_turns)[OURS]
+    quick = measured({OURS: lambda: fitted.function_variance(pool, joint=True)}, 5 * plan.n_turns)[OURS]
     show(f"(b) linearised, {N_POOL} rows", {OURS: quick, "laplace-torch, asdl": [slow] * len(quick)})
     ours = fitted.function_variance(pool, joint=True)
     apart = ((ours - exact).abs().amax((1, 2)) / exact.abs().amax((1, 2))).max()
     print(f"    largest difference of a row's covariance, relative to its largest entry: {float(apart):.1e}")
 
 
-def part_c(n_turns: int) -> None:
+def part_c(plan: Plan) -> None:
     """Training, each contender in a process of its own."""
     script = Path(__file__).resolve().with_name("training.py")
-    print("(c) training")
-    subprocess.run([sys.executable, str(script), "--quick"], check=True, cwd=script.parents[1])
+    print("(c) training", flush=True)
+    sizes = ["--epochs", str(plan.epochs), "--turns", str(plan.n_trainings)]
+    subprocess.run([sys.executable, str(script), "--peers", *sizes], check=True)
 
 
-PARTS: dict[str, Callable[[int], None]] = {"a": part_a, "b": part_b, "c": part_c}
+PARTS: dict[str, Callable[[Plan], None]] = {"a": part_a, "b": part_b, "c": part_c}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", default=",".join(PARTS), help=f"which of {', '.join(PARTS)}; default all")
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="one turn, and 10 epochs in (c): a look, not a figure")
     given = parser.parse_args()
     unknown = set(given.part.split(",")) - set(PARTS)
     if unknown:
         parser.error(f"there are parts {', '.join(PARTS)}, not {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
     for part in given.part.split(","):
-        PARTS[part](given.turns)
+        PARTS[part](QUICK if given.quick else FULL)
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:.0f} MB", flush=True)
 
 

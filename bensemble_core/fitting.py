@@ -1,48 +1,43 @@
-"""fit(): the single entry point; Fitted: what it gives back; load(): either from its file."""
+"""fit(): the single entry point; check(): what it would refuse; Fitted: what it gives back; load(): from a file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bensemble_core import io, options
 from bensemble_core.ensemble import Ensemble, Rows, as_rows
-from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel, InvalidOption
+from bensemble_core.errors import InvalidData, InvalidFile, InvalidOption
 from bensemble_core.likelihoods import likelihood_named
-from bensemble_core.models import MLP, Conv, ModuleSpec, Residual, adopt, named_model
 from bensemble_core.models.spec import has_embedding
-from bensemble_core.posteriors import POSTERIORS
+from bensemble_core.posteriors import POSTERIORS, named_posterior
 from bensemble_core.predictive import Predictive
 from bensemble_core.priors import DEFAULT_PRIOR
+from bensemble_core.problem import AnyData, AnyModel, as_data, encoded, joined, make_problem
 from bensemble_core.randomness import generator
-from bensemble_core.training import Descent
 from bensemble_core.types import (
     Analytic,
     Augment,
     Bounds,
+    Checks,
     Data,
     Evidence,
     FitsSplits,
     FunctionSpace,
     Likelihood,
-    Model,
     Posterior,
     Prior,
     Problem,
     Report,
-    Scaling,
     Snapshot,
     Tensors,
     Updates,
     silent,
 )
 
-AnyModel: TypeAlias = Mapping[str, Any] | MLP | Conv | Residual | nn.Module
-AnyData: TypeAlias = Data | tuple[Any, Any]
 _FIT, _SAMPLE = 1, 2  # branches of a seed
 
 
@@ -88,21 +83,22 @@ class Fitted:
         a file has no rows of its own: to refit it, pass all of them with keep=False. `changes` are options of the
         posterior, such as fewer epochs.
         """
-        new = _as_data(data)
+        new = as_data(data)
         posterior = options.make(type(self.posterior), {**options.to_json(self.posterior), **changes})
         seed = self.seed if seed is None else seed
+        _refuse_unsuitable(posterior, self.problem)
         if keep is None and isinstance(posterior, Updates):
             if self.data is not None and new.augment is None:
                 new = replace(new, augment=self.data.augment)
             state = posterior.update(
                 self.problem,
                 self.state,
-                _encoded(posterior, self.problem, new, _device(self.state)),
+                encoded(posterior, self.problem, new, _device(self.state)),
                 rng=generator(seed, _FIT),
                 resume=resume,
                 report=report,
             )
-            seen = None if self.data is None else _joined(self.data, new)
+            seen = None if self.data is None else joined(self.data, new)
             return Fitted(posterior=posterior, problem=self.problem, state=state, seed=seed, data=seen)
         if keep or keep is None:
             if self.data is None:
@@ -110,7 +106,7 @@ class Fitted:
                     "this Fitted was read from a file, which does not hold the rows it was fitted to; pass all rows, "
                     "old and new, with keep=False"
                 )
-            new = _joined(self.data, new)
+            new = joined(self.data, new)
         elif self.data is not None and new.augment is None:
             new = replace(new, augment=self.data.augment)
         return _fit(posterior, self.problem, new, seed=seed, warm=self.state, resume=resume, report=report)
@@ -125,12 +121,12 @@ class Fitted:
             raise InvalidOption(f"{self.posterior.name} has no bound on the evidence; mfvi and renyi have")
         if samples < 1:
             raise InvalidOption(f"bound needs at least 1 draw, got {samples}")
-        rows = self.data if data is None else _as_data(data)
+        rows = self.data if data is None else as_data(data)
         if rows is None:
             raise InvalidData("this Fitted was read from a file, which does not hold its rows; pass data=(x, y)")
-        encoded = _encoded(self.posterior, self.problem, rows, _device(self.state))
+        own = encoded(self.posterior, self.problem, rows, _device(self.state))
         rng = generator(seed, _SAMPLE)
-        return self.posterior.bound(self.problem, self.state, encoded, samples=samples, rng=rng)
+        return self.posterior.bound(self.problem, self.state, own, samples=samples, rng=rng)
 
     @property
     def log_evidence(self) -> float:
@@ -192,15 +188,39 @@ def fit(
     member's with a generator of its own; resuming needs the same function. It is no option of the method, since it is
     code: it cannot be told in JSON, and is not saved.
     """
-    posterior = _posterior(method, options_)
-    rows = _as_data(data)
+    posterior = named_posterior(method, options_)
+    rows = as_data(data)
     if augment is not None:
         rows = replace(rows, augment=augment)
     if standardise is None:
         standardise = not (isinstance(model, nn.Module) and _takes_weights_as_they_are(posterior))
-    problem = _problem(model, rows, likelihood_named(likelihood), prior, standardise, input_shape, warm)
+    like = warm.problem if isinstance(warm, Fitted) else None
+    problem = make_problem(model, rows, likelihood_named(likelihood), prior, standardise, input_shape, like)
     state = warm.state if isinstance(warm, Fitted) else warm
     return _fit(posterior, problem.to(device), rows, seed=seed, warm=state, resume=resume, report=report, device=device)
+
+
+def check(
+    method: str | Posterior,
+    model: AnyModel,
+    *,
+    likelihood: str | Likelihood,
+    input_shape: Sequence[int],
+    n_targets: int = 1,
+    prior: Prior | None = DEFAULT_PRIOR,
+    **options_: Any,
+) -> None:
+    """Raise what `fit` would refuse before any work, with no row at hand: InvalidOption or InvalidModel, with advice.
+
+    A network given by name is not allocated. input_shape: of one row. Of classes the likelihood says how many,
+    `Categorical(n_classes=…)`; of numbers there are `n_targets` a row.
+    """
+    posterior = named_posterior(method, options_)
+    named = likelihood_named(likelihood)
+    whole = isinstance(model, nn.Module) and has_embedding(model)
+    x = torch.zeros(1, *input_shape, dtype=torch.int64 if whole else torch.float32)
+    y = torch.zeros(0 if named.family == "categorical" else 1, n_targets)
+    _refuse_unsuitable(posterior, make_problem(model, Data(x=x, y=y), named, prior, standardise=True))
 
 
 def fit_splits(
@@ -220,7 +240,7 @@ def fit_splits(
 
     All at once where the method can (pbp), else one after another.
     """
-    posterior = _posterior(method, options_)
+    posterior = named_posterior(method, options_)
     if not isinstance(posterior, FitsSplits):
         fitted = []
         for i, data in enumerate(splits):
@@ -241,13 +261,15 @@ def fit_splits(
             )
             fitted.append(one)
         return fitted
-    rows = [_as_data(data) for data in splits]
+    rows = [as_data(data) for data in splits]
     bound = likelihood_named(likelihood)
     standardise = True if standardise is None else standardise
-    problems = [_problem(model, r, bound, prior, standardise, None, None).to(device) for r in rows]
-    encoded = [_encoded(posterior, p, r, device) for p, r in zip(problems, rows, strict=True)]
+    problems = [make_problem(model, r, bound, prior, standardise).to(device) for r in rows]
+    for problem in problems:
+        _refuse_unsuitable(posterior, problem)
+    datas = [encoded(posterior, p, r, device) for p, r in zip(problems, rows, strict=True)]
     rngs = [generator(seed + i, _FIT) for i in range(len(rows))]
-    states = posterior.fit_splits(problems, encoded, rngs=rngs, report=report)
+    states = posterior.fit_splits(problems, datas, rngs=rngs, report=report)
     return [
         Fitted(posterior=posterior, problem=p, state=s, seed=seed + i, data=r)
         for i, (p, s, r) in enumerate(zip(problems, states, rows, strict=True))
@@ -286,146 +308,22 @@ def _fit(
     report: Report,
     device: str | torch.device | None = None,
 ) -> Fitted:
+    _refuse_unsuitable(posterior, problem)
     if device is None:
         device = "cpu" if warm is None else _device(warm)
-    encoded = _encoded(posterior, problem, rows, device)
-    state = posterior.fit(problem, encoded, rng=generator(seed, _FIT), warm=warm, resume=resume, report=report)
+    own = encoded(posterior, problem, rows, device)
+    state = posterior.fit(problem, own, rng=generator(seed, _FIT), warm=warm, resume=resume, report=report)
     return Fitted(posterior=posterior, problem=problem, state=state, seed=seed, data=rows)
 
 
-def _encoded(posterior: object, problem: Problem, rows: Data, device: str | torch.device) -> Data:
-    """Rows as a posterior is given them: checked, standardised, on the device."""
-    if rows.augment is not None and not isinstance(posterior, Descent):
-        name = getattr(posterior, "name", type(posterior).__name__)
-        raise InvalidOption(f"{name} is not trained in batches, so it has no use for augment; drop it")
-    x = as_rows(rows.x, problem, device)
-    if x.is_floating_point() and not bool(x.isfinite().all()):
-        row = int((~x.flatten(1).isfinite()).any(1).nonzero()[0])
-        raise InvalidData(f"features have to be finite, row {row} has a NaN or an infinity; drop or impute it")
-    if problem.scaling is not None:
-        x = problem.scaling(x)
-    y = problem.likelihood.encode(rows.y, dtype=problem.dtype).to(device)
-    if len(x) != len(y):
-        raise InvalidData(f"expected as many labels as rows, got {len(y)} and {len(x)}")
-    augment = None if rows.augment is None else _in_units(rows.augment, problem.scaling)
-    return Data(x=x, y=y, task=rows.task, augment=augment)
+def _refuse_unsuitable(posterior: Posterior, problem: Problem) -> None:
+    if isinstance(posterior, Checks):
+        posterior.check(problem)
 
 
 def _device(state: Tensors) -> torch.device:
     return next(iter(state.values())).device
 
 
-def _posterior(method: str | Posterior, given: Mapping[str, Any]) -> Posterior:
-    if not isinstance(method, str):
-        if given:
-            raise InvalidOption(
-                f"options go to the instance itself, {type(method).__name__}({', '.join(f'{k}=…' for k in given)}), "
-                "or as keywords beside a name"
-            )
-        options.check(method)
-        return method
-    if method not in POSTERIORS:
-        raise InvalidOption(f"unknown posterior {method!r}; there are {', '.join(POSTERIORS)}")
-    made: Posterior = options.make(POSTERIORS[method], given)
-    return made
-
-
 def _takes_weights_as_they_are(posterior: Posterior) -> bool:
     return posterior.starts_from_weights and getattr(posterior, "epochs", None) == 0
-
-
-def _as_data(data: AnyData) -> Data:
-    if isinstance(data, Data):
-        return data
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise InvalidData(f"expected data=(x, y), got {type(data).__name__}")
-    x, y = (v if isinstance(v, Tensor) else _tensor(v) for v in data)
-    if x.ndim < 2:
-        raise InvalidData(f"expected x [rows, …], got shape {tuple(x.shape)}; one feature is x[:, None]")
-    return Data(x=x, y=y)
-
-
-def _in_units(augment: Augment, scaling: Scaling | None) -> Augment:
-    """`augment` for standardised rows: it is shown them in the units handed in, and what it gives back is checked."""
-
-    def apply(x: Tensor, rng: torch.Generator) -> Tensor:
-        rows = x if scaling is None else x * scaling.scale + scaling.mean
-        new = augment(rows, rng)
-        if not isinstance(new, Tensor) or new.shape != rows.shape or new.dtype != rows.dtype:
-            came = f"{new.dtype} {list(new.shape)}" if isinstance(new, Tensor) else type(new).__name__
-            raise InvalidData(
-                f"augment has to give back rows as it got them, {rows.dtype} {list(rows.shape)}, got {came}"
-            )
-        return new if scaling is None else scaling(new)
-
-    return apply
-
-
-def _tensor(values: Rows) -> Tensor:
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        raise InvalidData(f"expected numbers, got {array.dtype}; turn labels into class indices 0, 1, …")
-    wide = {"f": np.float64 if array.dtype.itemsize > 4 else np.float32, "i": np.int64, "u": np.int64, "b": np.bool_}
-    return torch.from_numpy(np.array(array, dtype=wide[array.dtype.kind]))  # a copy: the caller's array stays as it is
-
-
-def _joined(old: Data, new: Data) -> Data:
-    if old.x.shape[1:] != new.x.shape[1:]:
-        raise InvalidData(f"expected rows of shape {list(old.x.shape[1:])}, got {list(new.x.shape[1:])}")
-    y = [d.y.reshape(d.y.shape[0], -1) for d in (old, new)]
-    if y[0].shape[1] != y[1].shape[1]:
-        raise InvalidData(f"expected {y[0].shape[1]} target(s) a row, got {y[1].shape[1]}")
-    joined = torch.cat([y[0], y[1].to(y[0].device)])
-    return replace(old, x=torch.cat([old.x, new.x.to(old.x)]), y=joined[:, 0] if joined.shape[1] == 1 else joined)
-
-
-def _problem(
-    model: AnyModel,
-    data: Data,
-    likelihood: Likelihood,
-    prior: Prior | None,
-    standardise: bool,
-    input_shape: Sequence[int] | None,
-    warm: Fitted | Tensors | None,
-) -> Problem:
-    like = warm.problem if isinstance(warm, Fitted) else None
-    likelihood = likelihood if like is None else like.likelihood
-    shape = tuple(int(n) for n in (input_shape or data.x.shape[1:]))
-    dtype = data.x.dtype if data.x.dtype in (torch.float32, torch.float64) else torch.float32
-    network: Model
-    if isinstance(model, nn.Module):
-        for p in model.parameters():
-            dtype = torch.promote_types(dtype, p.dtype) if p.is_floating_point() else dtype
-        integers = not data.x.is_floating_point() and has_embedding(model)
-        network = adopt(model, shape, dtype=dtype, integers=integers)
-        likelihood = likelihood.bind(data.y, n_outputs=network.n_outputs, standardise=standardise)
-        if likelihood.n_outputs != network.n_outputs:
-            raise InvalidModel(
-                f"{type(likelihood).__name__} needs {likelihood.n_outputs} network outputs, "
-                f"{type(model).__name__} has {network.n_outputs}"
-            )
-    else:
-        likelihood = likelihood.bind(data.y, n_outputs=None, standardise=standardise)
-        network = named_model(model, shape, likelihood.n_outputs)
-    scaling = None
-    if like is not None:
-        scaling = like.scaling
-    elif standardise and not (isinstance(network, ModuleSpec) and network.integers):
-        scaling = _scaling(data.x.reshape(len(data.x), *shape), dtype)
-    return Problem(model=network, likelihood=likelihood, prior=prior, scaling=scaling, dtype=dtype)
-
-
-def _scaling(x: Tensor, dtype: torch.dtype) -> Scaling:
-    """Mean and sd of each feature of flat rows, of each channel of images, of all entries of a [S, F] row.
-
-    (A row of two axes may be time × feature or channel × time: one scale serves both.) A constant feature keeps its
-    own scale.
-    """
-    axes = {2: (0,), 4: (0, 2, 3)}.get(x.ndim, tuple(range(x.ndim)))
-    wide = x.to(torch.float64)
-    mean = wide.mean(axes, keepdim=True)[0]
-    sd = wide.std(axes, correction=0, keepdim=True)[0]
-    small = 1e-7 if dtype == torch.float32 else 1e-12  # a constant column has an sd of rounding size, not 0
-    sd = torch.where(sd > small * mean.abs(), sd, torch.ones_like(sd))
-    sd = torch.where(sd > 0, sd, torch.ones_like(sd))
-    return Scaling(mean=mean.to(dtype), scale=sd.to(dtype))

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.adam import adam
 
-from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
+from bensemble_core.early_stopping import have_stopped, hold_out, remember
+from bensemble_core.errors import InvalidData, NotFinite
+from bensemble_core.io import below
+from bensemble_core.max_norm import limit, limited_weights
 from bensemble_core.members import Members, Mode, count_members, gather
-from bensemble_core.models.transforms import CONVOLUTIONS
 from bensemble_core.options import STRICT
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import borrowed, derive, generator, permutation
@@ -28,7 +30,7 @@ Forward: TypeAlias = Callable[[Tensors, Tensor], Tensor]  # θ [M, ...], x -> ou
 Schedule: TypeAlias = Callable[[float], float]  # share of the steps done -> factor on the learning rate
 Watch: TypeAlias = Callable[[int, Tensors, Tensors, dict[str, Tensor]], None]  # epoch, θ, fixed, what is kept
 
-_ORDER, _NOISE, _HOLD_OUT, _AUGMENT = 1, 2, 3, 4  # branches of a member's seed
+_ORDER, _NOISE, _AUGMENT = 1, 2, 4  # branches of a member's seed; 3 is of early stopping
 _QUIET_SECONDS = 0.2  # longest silence between two reports, steps permitting
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 
@@ -75,6 +77,7 @@ class Batch:
     n_rows: int  # N, what the likelihood of a batch stands for
     seeds: Sequence[int]  # [M] this step's own, for objectives that draw
     group: slice = field(default_factory=lambda: slice(None))  # which members of the run these are
+    done: float = 1.0  # share of the steps before this one, for objectives that change along the way
 
 
 class Objective(Protocol):
@@ -184,7 +187,8 @@ class _Run:
         self.rows = rows  # [M, N]
         self.targets = targets  # [M, N(, T)]
         if options.patience is not None:
-            self._hold_out()
+            every = torch.arange(data.n_rows, device=self.flat.device).expand(len(self.seeds), -1)
+            self.held_out, self.rows = hold_out(every if rows is None else rows, options.validation, self.seeds)
         self.n_rows = data.n_rows if self.rows is None else int(self.rows.shape[1])
         if not self.n_rows and options.epochs:
             raise InvalidData("there is nothing to train on: the data has no rows; label some, or use epochs=0")
@@ -196,7 +200,7 @@ class _Run:
         self.moment1 = torch.zeros_like(self.flat)
         self.moment2 = torch.zeros_like(self.flat) if options.optimiser == "adam" else self.flat.new_zeros(0)
         self.best: dict[str, Tensor] = {}
-        self.limited = self._limited() if options.max_norm is not None else {}
+        self.limited = {} if options.max_norm is None else limited_weights(self.members.module, self.shapes)
 
     def named(self, flat: Tensor) -> dict[str, Tensor]:
         parts = torch.split(flat, self.sizes, 1)
@@ -218,8 +222,8 @@ class _Run:
                     parts.append(self._gradient(slice(m, m + 1), own, y[m : m + 1]))
             loss, gradient = torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
         self._move(gradient, self.options.lr * self.schedule(self.step / self.total))
-        if self.limited:
-            self._limit()
+        if self.options.max_norm is not None:
+            limit(self.named(self.flat), self.limited, self.options.max_norm)
         self.step += 1
         return loss
 
@@ -238,31 +242,23 @@ class _Run:
                 outputs = self.members.one(weights, fixed, self.data.x[held])
                 losses.append(-self.problem.likelihood.log_prob(outputs, self.data.y[held], extra).mean())
         self.members.module.train()
-        loss = torch.stack(losses)
-        if not self.best:
-            self.best = {"loss": loss, "waited": torch.zeros(len(losses), dtype=torch.int64), "flat": self.flat.clone()}
-            self.best |= {f"fixed/{k}": v.clone() for k, v in self.fixed.items()}
-            return
-        running = self.best["waited"] < int(self.options.patience or 0)
-        better = running & (loss < self.best["loss"]).cpu()
-        self.best["waited"] = torch.where(better, 0, self.best["waited"] + running.to(torch.int64))
-        for name, now in {"loss": loss, "flat": self.flat, **{f"fixed/{k}": v for k, v in self.fixed.items()}}.items():
-            self.best[name][better] = now[better]
+        now = {"flat": self.flat, **{f"fixed/{k}": v for k, v in self.fixed.items()}}
+        remember(self.best, torch.stack(losses), now, self.options.patience or 0)
 
     def has_stopped(self) -> bool:
-        return bool(self.best) and bool((self.best["waited"] >= int(self.options.patience or 0)).all())
+        return have_stopped(self.best, self.options.patience or 0)
 
     def message(self, loss: Tensor) -> str:
         value = float(loss.mean())
+        epoch = -(-self.step // self.steps_per_epoch)
         if self.pulled and self.problem.prior is not None:
             weights = {"θ": self.flat[:, : self.pulled]}
             value -= float(self.problem.prior.log_prob(weights).mean()) / self.n_rows
         if not math.isfinite(value):
             raise NotFinite(
-                f"training left the finite numbers at step {self.step} of {self.total} (loss {value}); "
+                f"training left the finite numbers in epoch {epoch} of {self.options.epochs} (loss {value}); "
                 f"lower lr (now {self.options.lr:g}), or check the scale of the data"
             )
-        epoch = -(-self.step // self.steps_per_epoch)
         return f"epoch {epoch} of {self.options.epochs}, loss {value:.4g}"
 
     def snapshot(self) -> dict[str, Tensor]:
@@ -290,16 +286,16 @@ class _Run:
         own = {k: v.detach().clone().to(device) for k, v in state.items()}
         self.step = int(own["step"])
         self.flat, self.moment1, self.moment2 = own["theta"], own["moment1"], own["moment2"]
-        self.fixed = _below("fixed/", own)
-        self.best = _below("best/", own)
+        self.fixed = below("fixed/", own)
+        self.best = below("best/", own)
         if self.best:
             self.best["waited"] = self.best["waited"].cpu()
-        self.kept = _below("kept/", own)
+        self.kept = below("kept/", own)
 
     def finish(self) -> Trained:
         flat, fixed = self.flat, self.fixed
         if self.best:
-            flat, fixed = self.best["flat"], _below("fixed/", self.best)
+            flat, fixed = self.best["flat"], below("fixed/", self.best)
         if not bool(flat.isfinite().all()):
             raise NotFinite(f"training ended with weights that are not finite; lower lr (now {self.options.lr:g})")
         theta = {k: v.clone() for k, v in self.named(flat).items()}
@@ -316,7 +312,8 @@ class _Run:
 
         if not self.pulled:
             seeds = [derive(s, _NOISE, self.step) for s in self.seeds[group]]
-            batch = Batch(x=x, y=y, n_rows=self.n_rows, seeds=seeds, group=group)
+            done = self.step / self.total
+            batch = Batch(x=x, y=y, n_rows=self.n_rows, seeds=seeds, group=group, done=done)
             loss = self.objective(self.problem, forward, self.named(leaf), batch)
             (gradient,) = torch.autograd.grad(loss.sum(), leaf)
             return loss.detach(), gradient
@@ -400,55 +397,10 @@ class _Run:
                 made.append(self.data.augment(own, generator(seed, device=x.device)))
         return torch.stack(made)
 
-    def _limited(self) -> dict[str, nn.Module]:
-        """Trained weights of linear and convolution layers, and the layer of each."""
-        names = {id(p): name for name, p in self.members.module.named_parameters()}
-        layers = [m for m in self.members.module.modules() if isinstance(m, (nn.Linear, *CONVOLUTIONS))]
-        found: dict[str, nn.Module] = {names[id(m.weight)]: m for m in layers if id(m.weight) in names}
-        found = {name: m for name, m in found.items() if name in self.shapes}  # frozen ones are not
-        if not found:
-            raise InvalidOption(
-                "max_norm limits the weights of linear and convolution layers, and this training moves none under "
-                "their own names; drop max_norm"
-            )
-        return found
-
-    def _limit(self) -> None:
-        """w ← w · min(1, max_norm / ‖w‖) for the weights w into each unit (Srivastava et al. 2014)."""
-        assert self.options.max_norm is not None
-        theta = self.named(self.flat)
-        for name, layer in self.limited.items():
-            into_units = _by_unit(theta[name], layer)  # a view
-            norms = torch.linalg.vector_norm(into_units, dim=(2, 4), keepdim=True)
-            into_units.mul_((self.options.max_norm / norms).clamp(max=1))  # a norm of 0 gives inf, hence 1
-
-    def _hold_out(self) -> None:
-        given = self.rows if self.rows is not None else torch.arange(self.data.n_rows).expand(len(self.seeds), -1)
-        n = int(given.shape[1])
-        held = min(max(1, round(self.options.validation * n)), n - 1)
-        if held < 1:
-            raise InvalidData(f"early stopping holds rows out and needs at least 2, got {n}; drop patience=…")
-        orders = torch.stack([permutation(n, s, _HOLD_OUT) for s in self.seeds]).to(given.device)
-        chosen = given.gather(1, orders).to(self.flat.device)
-        self.held_out, self.rows = chosen[:, :held], chosen[:, held:].contiguous()
-
     def _fingerprint(self) -> int:
         settings: tuple[object, ...] = (self.options, self.seeds, self.n_rows, list(self.shapes.items()))
         settings += (str(self.flat.dtype), *(() if self.data.augment is None else ("augmented",)))
         return int.from_bytes(hashlib.sha256(repr(settings).encode()).digest()[:8], "big") >> 1
-
-
-def _by_unit(weight: Tensor, layer: nn.Module) -> Tensor:
-    """A view of weights [M, ...] as [M, G, in, out, kernel] whose axes 2 and 4 run over all that enters a unit."""
-    n_members = weight.shape[0]
-    if not getattr(layer, "transposed", False):
-        return weight.view(n_members, 1, 1, weight.shape[1], -1)
-    groups = int(layer.groups)  # type: ignore[arg-type]
-    return weight.view(n_members, groups, weight.shape[1] // groups, weight.shape[2], -1)
-
-
-def _below(prefix: str, tensors: Tensors) -> dict[str, Tensor]:
-    return {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 _SCHEDULES: dict[str, Schedule] = {

@@ -16,11 +16,13 @@ from torch import Tensor, nn
 
 from bensemble_core import io, metrics, options
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
-from bensemble_core.fitting import AnyData, AnyModel, Fitted, _as_data, _posterior, fit
+from bensemble_core.fitting import Fitted, fit
 from bensemble_core.likelihoods import Categorical, likelihood_named
 from bensemble_core.models import MODELS
+from bensemble_core.posteriors import named_posterior
 from bensemble_core.predictive import Predictive
 from bensemble_core.priors import DEFAULT_PRIOR, Normal
+from bensemble_core.problem import AnyData, AnyModel, as_data
 from bensemble_core.randomness import derive, permutation
 from bensemble_core.training import Descent
 from bensemble_core.types import (
@@ -103,8 +105,8 @@ def tune(
     or input_shape. The same seed gives the same answer; `resume` takes a snapshot of `report` and goes on with the
     trials that are missing. Options of the method go beside, as in `fit`.
     """
-    base = _posterior(method, options_)
-    rows = _as_data(data)
+    base = named_posterior(method, options_)
+    rows = as_data(data)
     bound_to = _with_classes(likelihood_named(likelihood), rows.y, model)
     start = _Setting(posterior=base, model=model, likelihood=bound_to, prior=prior)
     ranges = _ranges(start, search)
@@ -304,7 +306,7 @@ def _with_classes(likelihood: Likelihood, y: Tensor, model: AnyModel) -> Likelih
 
 def _split(rows: Data, validation: float | AnyData, seed: int) -> tuple[Data, Data]:
     if not isinstance(validation, (int, float)):
-        return rows, _as_data(validation)
+        return rows, as_data(validation)
     if not 0 < validation < 1:
         raise InvalidOption(f"validation is a share strictly between 0 and 1, or (x, y), got {validation}")
     held = min(max(1, round(validation * rows.n_rows)), rows.n_rows - 1)

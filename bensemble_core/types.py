@@ -199,6 +199,15 @@ class Posterior(Protocol):
 
 
 @runtime_checkable
+class Checks(Protocol):
+    """A posterior that is not for every problem: asked before any work, and by a service before it queues any."""
+
+    def check(self, problem: Problem) -> None:
+        """Raise InvalidOption or InvalidModel with advice where `fit` could not be done; no tensor is allocated."""
+        ...
+
+
+@runtime_checkable
 class Updates(Protocol):
     """A posterior that can be the prior of new rows: `Fitted.update` uses it where there is one."""
 

@@ -15,8 +15,8 @@ from app.deps import Context, EdgeRoute, on
 from app.errors import Conflict, NotFound
 from app.schemas.common import Page, decode_cursor, encode_cursor
 from app.schemas.ensembles import EnsembleOut, PredictionIn, PredictionJobOut, PredictionOut, TrainingIn, TrainingOut
-from app.schemas.methods import as_json
-from app.usecases.create_project import check_size
+from app.schemas.methods import as_json, posterior_of
+from app.usecases.create_project import check_training
 from app.usecases.predict import request_prediction
 from app.usecases.request_training import request_training
 from app.views import ensemble_view, job_view, prediction_view
@@ -36,8 +36,7 @@ def post_ensemble(
     """Queues a training on all labels there are when it starts. Fresh from the seed unless `warm_start`. When the job
     has succeeded the new version is the project's current ensemble, unless another is pinned."""
     settings = context.services.settings
-    if wanted.posterior is not None:
-        check_size(context.resource, wanted.posterior, settings)
+    check_training(context.resource, wanted.posterior or posterior_of(context.resource.posterior), settings)
     training = request_training(
         context.session,
         context.resource,

@@ -11,7 +11,7 @@ from app.deps import Context, EdgeRoute, on
 from app.schemas.common import Page
 from app.schemas.schedules import ScheduleIn, ScheduleOut, SchedulePatch
 from app.usecases.change_schedule import create_schedule, pause_schedule
-from app.usecases.create_project import check_size
+from app.usecases.create_project import check_training
 
 router = APIRouter(prefix="/v1", tags=["schedules"], route_class=EdgeRoute)
 
@@ -28,7 +28,7 @@ def post_schedule(
     """By the clock (`cron` and `timezone`), after `every_labels`, or `on_round_complete`. With `then_open_round` the
     next labelling round is opened as soon as the new ensemble is there, so the loop runs by itself."""
     if wanted.training.posterior is not None:
-        check_size(context.resource, wanted.training.posterior, context.services.settings)
+        check_training(context.resource, wanted.training.posterior, context.services.settings)
     schedule = create_schedule(context.session, context.resource, wanted, context.services.settings)
     response.headers["Location"] = f"/v1/schedules/{schedule.id}"
     return ScheduleOut.model_validate(schedule)

@@ -25,7 +25,7 @@ def create_project(session: Session, wanted: ProjectIn, settings: Settings) -> P
         posterior=as_json(wanted.posterior),
         holdout=wanted.holdout,
     )
-    check_size(project, wanted.posterior, settings)
+    check_training(project, wanted.posterior, settings)
     session.add(project)
     session.flush()
     return project
@@ -37,8 +37,14 @@ def n_outputs(task: dict[str, Any]) -> int:
     return int(task["outputs"]) * (2 if task["noise"] == "by_row" else 1)
 
 
-def check_size(project: Project, posterior: Any, settings: Settings) -> None:
-    """Everything that decides how long a training takes, checked before anything is stored."""
+def likelihood_of(task: dict[str, Any]) -> Any:
+    if task["kind"] == "classification":
+        return bc.Categorical(n_classes=len(task["classes"]))
+    return bc.HeteroscedasticGaussian() if task["noise"] == "by_row" else bc.Gaussian()
+
+
+def check_training(project: Project, posterior: Any, settings: Settings) -> None:
+    """Everything that decides whether a training can be done and how long it takes, checked before any is stored."""
     shape = project.input["shape"]
     if math.prod(shape) > settings.max_width:
         raise Malformed(
@@ -59,3 +65,13 @@ def check_size(project: Project, posterior: Any, settings: Settings) -> None:
             "Take fewer members or epochs, or a smaller model.",
             pointer="/posterior",
         )
+    try:
+        bc.check(
+            posterior,
+            project.model,
+            likelihood=likelihood_of(project.task),
+            input_shape=shape,
+            n_targets=project.task.get("outputs", 1),
+        )
+    except bc.BensembleError as error:
+        raise Malformed(str(error), pointer="/posterior") from error

@@ -10,12 +10,12 @@ import torch
 import bensemble_core as bc
 from app.db.tables import Ensemble, EnsembleResult, Project, Schedule
 from app.db.types import new_id
-from app.errors import Problem
+from app.errors import Malformed, Problem
 from app.jobs.context import JobContext, JobFailed
 from app.schemas.methods import posterior_of
 from app.services import Services, job_services
 from app.usecases.collect_labels import FEW, Part, Snapshot, collect_labels, gather
-from app.usecases.create_project import check_size
+from app.usecases.create_project import check_training, likelihood_of
 from app.usecases.open_round import Opened, open_following_round
 
 logger = logging.getLogger(__name__)
@@ -67,12 +67,6 @@ def train_ensemble(job: JobContext) -> None:
     services.objects.delete_prefix(f"snapshots/{ensemble.id}/")
 
 
-def likelihood_of(task: dict[str, Any]) -> Any:
-    if task["kind"] == "classification":
-        return bc.Categorical(n_classes=len(task["classes"]))
-    return bc.HeteroscedasticGaussian() if task["noise"] == "by_row" else bc.Gaussian()
-
-
 def _fit(
     job: JobContext,
     services: Services,
@@ -82,7 +76,6 @@ def _fit(
     parent: EnsembleResult | None,
 ) -> "bc.Fitted":
     posterior = posterior_of(ensemble.posterior)
-    check_size(project, posterior, job.settings)
     x, y = gather(services, project, labels.train)
     checkpoint = dict(job.checkpoint or {})
     resume = None
@@ -106,6 +99,7 @@ def _fit(
         next_save = time.monotonic() + job.settings.checkpoint_seconds
 
     try:
+        check_training(project, posterior, job.settings)
         return bc.fit(
             posterior,
             project.model,
@@ -117,7 +111,7 @@ def _fit(
             report=report,
             device=job.device,
         )
-    except (bc.BensembleError, ValueError) as error:  # trying again would end the same way
+    except (bc.BensembleError, ValueError, Malformed) as error:  # trying again would end the same way
         raise JobFailed({"title": "The training failed", "detail": str(error), "status": 409}) from error
 
 

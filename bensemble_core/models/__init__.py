@@ -4,14 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from bensemble_core import options
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.models.conv import Conv
 from bensemble_core.models.mlp import MLP
 from bensemble_core.models.residual import Residual
-from bensemble_core.models.spec import ModelSpec, ModuleSpec, Network, adopt
+from bensemble_core.models.spec import ModelSpec, ModuleSpec, Network, adopt, outline
 
 MODELS: dict[str, type[MLP] | type[Conv] | type[Residual]] = {
     "mlp": MLP,
@@ -44,6 +42,4 @@ def named_model(
 def count_parameters(spec: Mapping[str, Any], input_shape: Sequence[int], n_outputs: int) -> int:
     """Number of weights and biases, without allocating them."""
     model = named_model(spec, input_shape, n_outputs)
-    with torch.device("meta"):
-        net = model.network.build(model.input_shape, n_outputs)
-    return sum(math.prod(p.shape) for p in net.parameters())
+    return sum(math.prod(p.shape) for p in outline(model).parameters())

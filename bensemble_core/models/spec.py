@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bensemble_core.errors import InvalidModel
 from bensemble_core.options import to_json
 from bensemble_core.randomness import borrowed
+from bensemble_core.types import Model
 
 
 class Network(Protocol):
@@ -92,6 +93,14 @@ def adopt(module: nn.Module, input_shape: tuple[int, ...], *, dtype: torch.dtype
     own.train(module.training)
     n_outputs = 1 if outputs.ndim == 1 else int(outputs.shape[1])
     return ModuleSpec(module=own, input_shape=input_shape, n_outputs=n_outputs, integers=integers)
+
+
+def outline(model: Model) -> nn.Module:
+    """The skeleton for its names, shapes and layers alone: one that is built by name holds no numbers (device meta)."""
+    if not isinstance(model, ModelSpec):
+        return model.skeleton()
+    with torch.device("meta"):
+        return model.skeleton()
 
 
 def has_embedding(module: nn.Module) -> bool:

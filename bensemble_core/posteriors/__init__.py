@@ -1,7 +1,10 @@
 """Posteriors by name: one file per family. Adding one is a file, a line here, and a row in the contract test."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from bensemble_core import options
+from bensemble_core.errors import InvalidOption
 from bensemble_core.posteriors.batch_ensemble import BatchEnsemble
 from bensemble_core.posteriors.dropout import MCDropout
 from bensemble_core.posteriors.ensembles import DeepEnsemble
@@ -13,6 +16,7 @@ from bensemble_core.posteriors.renyi import Renyi
 from bensemble_core.posteriors.snapshot import SnapshotEnsemble
 from bensemble_core.posteriors.swag import SWA, SWAG, MultiSWAG
 from bensemble_core.posteriors.variational import MFVI, prune
+from bensemble_core.types import Posterior
 
 POSTERIORS: dict[str, type[Any]] = {
     "map": MAP,
@@ -45,5 +49,22 @@ __all__ = [
     "Rank1BNN",
     "Renyi",
     "SnapshotEnsemble",
+    "named_posterior",
     "prune",
 ]
+
+
+def named_posterior(method: str | Posterior, given: Mapping[str, Any]) -> Posterior:
+    """A method by its name and options, or an instance without any: checked."""
+    if not isinstance(method, str):
+        if given:
+            raise InvalidOption(
+                f"options go to the instance itself, {type(method).__name__}({', '.join(f'{k}=…' for k in given)}), "
+                "or as keywords beside a name"
+            )
+        options.check(method)
+        return method
+    if method not in POSTERIORS:
+        raise InvalidOption(f"unknown posterior {method!r}; there are {', '.join(POSTERIORS)}")
+    made: Posterior = options.make(POSTERIORS[method], given)
+    return made

@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidModel, InvalidOption
-from bensemble_core.members import gather, zero_rows
+from bensemble_core.members import layers_called
 from bensemble_core.models.transforms import (
     LOGIT,
     MASK,
@@ -19,11 +19,10 @@ from bensemble_core.models.transforms import (
     RandomMasks,
     fill_mask,
     join,
-    layers_in_order,
     mask_shape,
 )
 from bensemble_core.posteriors.start import start_members
-from bensemble_core.randomness import borrowed, derive, draw_seed
+from bensemble_core.randomness import derive, draw_seed
 from bensemble_core.training import Batch, Descent, Forward, Objective, descend, log_joint, split_extra
 from bensemble_core.types import Aim, Data, Problem, Report, Tensors, Transform, silent
 
@@ -64,6 +63,13 @@ class MCDropout(Descent):
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = True
 
+    def check(self, problem: Problem) -> None:
+        if self.learn_rates and self.kind != "bernoulli":
+            raise InvalidOption(
+                'mc_dropout: rates are learnt of Bernoulli masks; use kind="bernoulli", or fix the rate of the others'
+            )
+        self._masked_layers(problem)
+
     def fit(
         self,
         problem: Problem,
@@ -75,13 +81,9 @@ class MCDropout(Descent):
         report: Report = silent,
     ) -> dict[str, Tensor]:
         """State: every tensor of the model under its own name, [1, ...]; learnt rates `<layer>.input_rate` [1, 1]."""
-        if self.learn_rates and self.kind != "bernoulli":
-            raise InvalidOption(
-                'mc_dropout: rates are learnt of Bernoulli masks; use kind="bernoulli", or fix the rate of the others'
-            )
         seeds = [derive(draw_seed(rng), 0)]
         theta, fixed = start_members(problem, seeds, warm=warm, from_weights=True, device=data.x.device)
-        layers = self._masked_layers(problem, {**theta, **fixed})
+        layers = self._masked_layers(problem)
         masks: Transform = RandomMasks(layers=layers, rate=self.rate, kind=self.kind)
         objective: Objective = log_joint
         if self.learn_rates:
@@ -107,7 +109,7 @@ class MCDropout(Descent):
         """n masks; θ is shared."""
         rates = {k: float(v) for k, v in state.items() if k == _RATE or k.endswith(f".{_RATE}")}
         state = {k: v for k, v in state.items() if k not in rates}
-        layers = self._masked_layers(problem, state)
+        layers = self._masked_layers(problem)
         module = problem.model.skeleton()
         device = next(iter(state.values())).device
         stacked = {}
@@ -129,19 +131,15 @@ class MCDropout(Descent):
         rates = {k: start if warm is None else warm.get(join(k, _RATE), start).to(start) for k in layers}
         return {join(k, LOGIT): torch.logit(v) for k, v in rates.items()}
 
-    def _masked_layers(self, problem: Problem, state: Tensors) -> tuple[str, ...]:
-        """In the order in which the network calls them, found by running a row of zeros."""
-        one = split_extra({k: v[0] for k, v in state.items()})[0]
-        members = gather(problem, state, {}, mode="loop")
-        row = zero_rows(problem, 1, next(iter(state.values())).device)
-        with borrowed(0), torch.no_grad():
-            layers = layers_in_order(members.module, lambda: members.one(one, {}, row))
+    def _masked_layers(self, problem: Problem) -> tuple[str, ...]:
+        """In the order in which the network calls them."""
+        layers = layers_called(problem)
         if not layers:
             raise InvalidModel(
                 "mc_dropout masks the inputs of linear and convolution layers, and this module calls none; "
                 "use another posterior"
             )
-        return tuple(layers if self.mask_inputs or len(layers) == 1 else layers[1:])
+        return layers if self.mask_inputs or len(layers) == 1 else layers[1:]
 
 
 @dataclass(frozen=True, eq=False)

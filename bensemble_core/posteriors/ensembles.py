@@ -53,6 +53,23 @@ class DeepEnsemble(Descent):
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = False
 
+    def check(self, problem: Problem) -> None:
+        if self.bootstrap and self.patience is not None:
+            raise InvalidOption(
+                "deep_ensemble: bootstrap repeats rows, so a held-out row may also be trained on; drop patience"
+            )
+        if self.anchored and self.bootstrap:
+            raise InvalidOption("deep_ensemble: anchored members differ by their own targets already; drop bootstrap")
+        if self.anchored and not isinstance(problem.prior, Normal):
+            raise InvalidOption(
+                f"deep_ensemble: anchors are drawn from the prior, which has to be Normal, got {problem.prior!r}; "
+                "pass prior=Normal(scale=…), or drop anchored"
+            )
+        if self.adversarial is not None and problem.model.integers:
+            raise InvalidData(
+                "deep_ensemble: rows that are indices into an embedding cannot be moved a little; drop adversarial"
+            )
+
     def fit(
         self,
         problem: Problem,
@@ -64,7 +81,6 @@ class DeepEnsemble(Descent):
         report: Report = silent,
     ) -> dict[str, Tensor]:
         """State: every tensor of the model under its own name, [members, ...]."""
-        self._check(problem)
         base = draw_seed(rng)
         seeds = [derive(base, m) for m in range(self.members)]
         theta, fixed = start_members(problem, seeds, warm=warm, from_weights=False, device=data.x.device)
@@ -94,23 +110,6 @@ class DeepEnsemble(Descent):
     def cost(self, n_parameters: int) -> int:
         passes = 1 if self.adversarial is None else 2
         return passes * self.members * n_parameters * self.epochs
-
-    def _check(self, problem: Problem) -> None:
-        if self.bootstrap and self.patience is not None:
-            raise InvalidOption(
-                "deep_ensemble: bootstrap repeats rows, so a held-out row may also be trained on; drop patience"
-            )
-        if self.anchored and self.bootstrap:
-            raise InvalidOption("deep_ensemble: anchored members differ by their own targets already; drop bootstrap")
-        if self.anchored and not isinstance(problem.prior, Normal):
-            raise InvalidOption(
-                f"deep_ensemble: anchors are drawn from the prior, which has to be Normal, got {problem.prior!r}; "
-                "pass prior=Normal(scale=…), or drop anchored"
-            )
-        if self.adversarial is not None and problem.model.integers:
-            raise InvalidData(
-                "deep_ensemble: rows that are indices into an embedding cannot be moved a little; drop adversarial"
-            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
 from bensemble_core.io import above, below
-from bensemble_core.models.spec import trainable_names
+from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.posteriors.start import start_members
 from bensemble_core.priors import Normal
 from bensemble_core.training import Descent, Trained, descend, split_extra
@@ -59,6 +59,12 @@ class Factorised(Descent):
     )
 
 
+def check_gaussian(problem: Problem, options: Factorised, method: str) -> None:
+    """Refuse a problem without a Normal prior, or with no weight that may have a distribution."""
+    normal_prior(problem, method)
+    bayesian_names(problem, options)
+
+
 def normal_prior(problem: Problem, method: str) -> Normal:
     """The prior of a problem, or a refusal: a divergence needs one."""
     if problem.prior is None:
@@ -76,10 +82,7 @@ def start_gaussian(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Means, points and `log_sd/…`, and the fixed tensors: from `warm` (any method's state), else from the weights."""
     theta, fixed = start_members(problem, [seed], warm=warm, from_weights=True, device=device)
-    names = bayesian_names(problem, options)
-    if not names:
-        raise InvalidModel("no weight is left to have a distribution; unfreeze some, or set bayesian_biases=True")
-    for name in names:
+    for name in bayesian_names(problem, options):
         start = torch.full_like(theta[name], math.log(options.init_sigma))
         old = None if warm is None else warm.get(LOG_SD + name)
         theta[LOG_SD + name] = start if old is None or old.shape != start.shape else old.to(start)
@@ -87,8 +90,8 @@ def start_gaussian(
 
 
 def bayesian_names(problem: Problem, options: Factorised) -> list[str]:
-    """The parameters that have a distribution."""
-    module = problem.model.skeleton()
+    """The parameters that have a distribution; a refusal if there are none."""
+    module = outline(problem.model)
     wanted = []
     for name in trainable_names(module):
         layer, _, own = name.rpartition(".")
@@ -98,6 +101,8 @@ def bayesian_names(problem: Problem, options: Factorised) -> list[str]:
             chosen = options.bayesian_biases or "bias" not in own
         if chosen:
             wanted.append(name)
+    if not wanted:
+        raise InvalidModel("no weight is left to have a distribution; unfreeze some, or set bayesian_biases=True")
     return wanted
 
 
@@ -189,6 +194,22 @@ def as_prior(state: Tensors) -> dict[str, Tensor]:
         **above(PRIOR_MEAN, {k: state[k].clone() for k in sds}),
         **above(PRIOR_SD, {k: v.exp() for k, v in sds.items()}),
     }
+
+
+def prior_in(state: Tensors) -> dict[str, Tensor]:
+    """The prior that a state was fitted under."""
+    return {k: v for k, v in state.items() if k.startswith((PRIOR_MEAN, PRIOR_SD))}
+
+
+def with_points(theta: Tensors, drawn: Tensors, n: int) -> dict[str, Tensor]:
+    """n draws, and the rest of the network's tensors repeated for each: [n, ...]."""
+    return {**{k: v.expand(n, *v.shape[1:]) for k, v in theta.items() if "/" not in k}, **drawn}
+
+
+def log_prior_of_points(problem: Problem, theta: Tensors) -> Tensor | float:
+    """log p of the trained weights without a distribution."""
+    points = {k: v for k, v in theta.items() if "/" not in k and LOG_SD + k not in theta}
+    return problem.prior.log_prob(points)[0] if points and problem.prior is not None else 0.0
 
 
 def split_points(state: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

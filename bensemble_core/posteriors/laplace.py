@@ -1,34 +1,33 @@
 """Laplace approximation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.func import functional_call
 
 from bensemble_core.ensemble import Ensemble
-from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
+from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.likelihoods import FLOOR, LOG_NOISE, Gaussian, HeteroscedasticGaussian
-from bensemble_core.linalg import Dense, Diagonal, Kronecker
-from bensemble_core.members import gather, zero_rows
-from bensemble_core.models.spec import trainable_names
-from bensemble_core.models.transforms import Linearised, layers_in_order
+from bensemble_core.members import zero_rows
+from bensemble_core.models.spec import outline, tensors_of, trainable_names
+from bensemble_core.models.transforms import Linearised, join
 from bensemble_core.posteriors.curvature import Block, Deltas, curvature, function_covariance
 from bensemble_core.posteriors.evidence import best_on_held_out, log_evidence, maximise_evidence
+from bensemble_core.posteriors.gaussian import in_units
+from bensemble_core.posteriors.head import find_head, gives_the_outputs
+from bensemble_core.posteriors.held_out import held_out_loss, hold_out
+from bensemble_core.posteriors.laplace_state import EVIDENCE, PREFIX, ROWS, from_state, to_state
 from bensemble_core.posteriors.network import Network, look_at
 from bensemble_core.posteriors.start import start_members
 from bensemble_core.priors import Normal
-from bensemble_core.randomness import borrowed, draw_seed, generator, permutation
+from bensemble_core.randomness import borrowed, draw_seed
 from bensemble_core.training import Batch, Descent, Forward, Objective, descend, split_extra
 from bensemble_core.types import Aim, Data, Problem, Report, Snapshot, Tensors, silent
 
 LARGEST_FULL = 5_000  # parameters; [P, P] in float64 is 200 MB
-_PREFIX = "laplace/"
-_PRECISION, _EVIDENCE, _ROWS = _PREFIX + "prior_precision/", _PREFIX + "log_evidence", _PREFIX + "n_rows"
-_DENSE, _DIAGONAL = _PREFIX + "dense", _PREFIX + "diagonal/"
-_FACTORS = ("left_values", "left_vectors", "right_values", "right_vectors")
-_HOLD_OUT, _OUTPUT_DRAWS, _N_DRAWS = 21, 22, 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +78,39 @@ class Laplace(Descent):
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = True
 
+    def check(self, problem: Problem) -> None:
+        if problem.prior is not None and not isinstance(problem.prior, Normal):
+            raise InvalidOption(
+                f"laplace takes a Normal prior, got {type(problem.prior).__name__}; pass prior=Normal(…)"
+            )
+        if problem.prior is None and self.prior_precision == "given":
+            raise InvalidOption(
+                "laplace with prior=None has no prior precision, and without one the posterior may be infinitely wide; "
+                'pass prior=Normal(scale=…), or prior_precision="marglik"'
+            )
+        if self.per_layer and self.prior_precision != "marglik":
+            raise InvalidOption('laplace: per_layer chooses precisions by evidence; pass prior_precision="marglik"')
+        if self.damping == "factored" and "marglik" in (self.prior_precision, self.noise):
+            raise InvalidOption(
+                'laplace: damping="factored" changes the posterior with δ in a way its evidence is not meant for; '
+                'choose with damping="exact"'
+            )
+        likelihood = problem.likelihood
+        if self.noise == "marglik" and not (isinstance(likelihood, Gaussian) and likelihood.learns):
+            raise InvalidOption(
+                'laplace: noise="marglik" needs a Gaussian likelihood that learns its noise; '
+                'pass likelihood="gaussian" or Gaussian(noise=…, learn_noise=True)'
+            )
+        names = self._names(problem)
+        size = sum(p.numel() for name, p in outline(problem.model).named_parameters() if name in names)
+        if self.structure == "full" and size > LARGEST_FULL:
+            raise InvalidOption(
+                f'laplace: structure="full" is for at most {LARGEST_FULL:,} parameters, these are {size:,} '
+                f'({8 * size**2 / 1e9:.1f} GB); use structure="kron", or subset="last_layer"'
+            )
+        if self.predictive == "linearised":
+            _check_linearises(problem, names)
+
     def fit(
         self,
         problem: Problem,
@@ -91,12 +123,12 @@ class Laplace(Descent):
     ) -> dict[str, Tensor]:
         """State: the MAP under its own names [1, ...], and under `laplace/` prior precisions, factors and evidence."""
         seed = draw_seed(rng)
-        own = None if warm is None else {k: v for k, v in warm.items() if not k.startswith(_PREFIX)}
+        own = None if warm is None else {k: v for k, v in warm.items() if not k.startswith(PREFIX)}
         theta, fixed = start_members(problem, [seed], warm=own, from_weights=True, device=data.x.device)
-        names = self._check(problem, {**theta, **fixed})
+        names = self._names(problem)
         held_out = None
         if self.prior_precision == "validation":
-            data, held_out = self._hold_out(data, seed)
+            data, held_out = hold_out(data, self.validation, seed)
         noted = _Noted(report)
         trained = descend(
             problem, data, theta=theta, fixed=fixed, options=self, seeds=[seed], resume=resume or None, report=noted
@@ -108,13 +140,13 @@ class Laplace(Descent):
         start = torch.ones((), dtype=torch.float64, device=data.x.device)
         deltas = {n: start * _precision(problem) for n in names}
         if held_out is not None:
-            deltas = best_on_held_out(deltas, _held_out_loss(problem, network, blocks, extra, held_out, seed))
+            deltas = best_on_held_out(deltas, held_out_loss(problem, network, blocks, extra, held_out, seed))
         if "marglik" in (self.prior_precision, self.noise):
             blocks, deltas, extra = self._maximise(problem, blocks, deltas, tensors, extra, outputs, data.y)
         log_lik = problem.likelihood.log_prob(outputs, data.y, extra).to(torch.float64).sum()
-        evidence = log_evidence(blocks, deltas, tensors, log_lik) + _change_of_units(problem, data.n_rows)
+        evidence = log_evidence(blocks, deltas, tensors, log_lik) + in_units(problem, data.n_rows)
         members |= {k: v[None] for k, v in extra.items()}
-        return {**members, **_to_state(blocks, deltas, evidence, data.n_rows)}
+        return {**members, **to_state(blocks, deltas, evidence, data.n_rows)}
 
     def update(
         self,
@@ -133,9 +165,9 @@ class Laplace(Descent):
         rows had been seen in one pass. The prior precisions stay. Log evidences add: log p(D) + log p(D' | D).
         """
         seed = draw_seed(rng)
-        members = {k: v for k, v in state.items() if not k.startswith(_PREFIX)}
+        members = {k: v for k, v in state.items() if not k.startswith(PREFIX)}
         theta, fixed = start_members(problem, [seed], warm=members, from_weights=True, device=data.x.device)
-        names, blocks, deltas = self._posterior(problem, state)
+        names, blocks, deltas = from_state(problem, state, factored=self.damping == "factored")
         frozen = {k: v for k, v in theta.items() if k not in names and k != LOG_NOISE}  # a trunk has no posterior
         centre = {n: theta[n].clone() for n in names}
         free = {k: v for k, v in theta.items() if k not in frozen}
@@ -161,13 +193,13 @@ class Laplace(Descent):
         gain = log_lik
         for old, now in zip(blocks, total, strict=True):
             gain = gain + 0.5 * (old.log_det(deltas) - now.log_det(deltas) - old.quadratic(deltas, offset))
-        evidence = state[_EVIDENCE][0] + gain + _change_of_units(problem, data.n_rows)
-        return {**new, **_to_state(total, deltas, evidence, int(state[_ROWS][0]) + data.n_rows)}
+        evidence = state[EVIDENCE][0] + gain + in_units(problem, data.n_rows)
+        return {**new, **to_state(total, deltas, evidence, int(state[ROWS][0]) + data.n_rows)}
 
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
         """n draws of θ; what has no posterior is shared, and so is θ* where members are linearised."""
-        names, blocks, deltas = self._posterior(problem, state)
-        mean = {k: v[0] for k, v in state.items() if not k.startswith(_PREFIX)}
+        names, blocks, deltas = from_state(problem, state, factored=self.damping == "factored")
+        mean = {k: v[0] for k, v in state.items() if not k.startswith(PREFIX)}
         stacked = {}
         for block in blocks:
             for name, offset in block.draw(deltas, n, rng).items():
@@ -182,74 +214,40 @@ class Laplace(Descent):
 
     def log_evidence(self, problem: Problem, state: Tensors) -> float:
         """Of the labels in their own units."""
-        return float(state[_EVIDENCE][0])
+        return float(state[EVIDENCE][0])
 
     def variances(self, problem: Problem, state: Tensors) -> dict[str, Tensor]:
         """Marginal posterior variance of every uncertain parameter, in its own shape and float64."""
-        _, blocks, deltas = self._posterior(problem, state)
+        _, blocks, deltas = from_state(problem, state, factored=self.damping == "factored")
         return {k: v for block in blocks for k, v in block.variances(deltas).items()}
 
     def function_covariance(self, problem: Problem, state: Tensors, x: Tensor) -> Tensor:
         """Posterior covariance of the linearised outputs of standardised rows: logits [N, C, C] or means [N, T, T]."""
-        names, blocks, deltas = self._posterior(problem, state)
-        tensors, _ = split_extra({k: v[0] for k, v in state.items() if not k.startswith(_PREFIX)})
+        names, blocks, deltas = from_state(problem, state, factored=self.damping == "factored")
+        tensors, _ = split_extra({k: v[0] for k, v in state.items() if not k.startswith(PREFIX)})
         found = function_covariance(look_at(problem, tensors, names), blocks, deltas, x)
         if isinstance(problem.likelihood, (Gaussian, HeteroscedasticGaussian)):
             scale = found.new_tensor(problem.likelihood.scale)
             found = found[:, : len(scale), : len(scale)] * scale[:, None] * scale
         return found
 
-    def _check(self, problem: Problem, members: Tensors) -> tuple[str, ...]:
-        """Refuse what cannot be done before any work; the names of the uncertain parameters."""
-        if problem.prior is not None and not isinstance(problem.prior, Normal):
-            raise InvalidOption(
-                f"laplace takes a Normal prior, got {type(problem.prior).__name__}; pass prior=Normal(…)"
-            )
-        if problem.prior is None and self.prior_precision == "given":
-            raise InvalidOption(
-                "laplace with prior=None has no prior precision, and without one the posterior may be infinitely wide; "
-                'pass prior=Normal(scale=…), or prior_precision="marglik"'
-            )
-        if self.per_layer and self.prior_precision != "marglik":
-            raise InvalidOption('laplace: per_layer chooses precisions by evidence; pass prior_precision="marglik"')
-        if self.damping == "factored" and "marglik" in (self.prior_precision, self.noise):
-            raise InvalidOption(
-                'laplace: damping="factored" changes the posterior with δ in a way its evidence is not meant for; '
-                'choose with damping="exact"'
-            )
-        likelihood = problem.likelihood
-        if self.noise == "marglik" and not (isinstance(likelihood, Gaussian) and likelihood.learns):
-            raise InvalidOption(
-                'laplace: noise="marglik" needs a Gaussian likelihood that learns its noise; '
-                'pass likelihood="gaussian" or Gaussian(noise=…, learn_noise=True)'
-            )
-        tensors = split_extra({k: v[0] for k, v in members.items()})[0]
-        names = self._names(problem, tensors)
-        size = sum(tensors[n].numel() for n in names)
-        if self.structure == "full" and size > LARGEST_FULL:
-            raise InvalidOption(
-                f'laplace: structure="full" is for at most {LARGEST_FULL:,} parameters, these are {size:,} '
-                f'({8 * size**2 / 1e9:.1f} GB); use structure="kron", or subset="last_layer"'
-            )
-        if self.predictive == "linearised":
-            _check_linearises(problem, tensors, names)
-        return names
-
-    def _names(self, problem: Problem, tensors: Tensors) -> tuple[str, ...]:
-        trained = trainable_names(problem.model.skeleton())
+    def _names(self, problem: Problem) -> tuple[str, ...]:
+        """The uncertain parameters."""
+        trained = trainable_names(outline(problem.model))
         if self.subset == "all":
             names = tuple(trained)
         else:
-            head = _head(problem, tensors)[0]
-            prefix = f"{head}." if head else ""
-            names = tuple(n for n in trained if n in (prefix + "weight", prefix + "bias"))
+            head = find_head(problem)
+            names = tuple(n for n in trained if n in (join(head, "weight"), join(head, "bias")))
         if not names:
             raise InvalidModel("laplace: no parameter in question requires a gradient; unfreeze some")
         return names
 
     def _head_is_last(self, problem: Problem, tensors: Tensors) -> bool:
         """The outputs are linear in the parameters already: a linearisation would change nothing."""
-        return self.subset == "last_layer" and _head(problem, split_extra(tensors)[0])[1]
+        if self.subset == "all":
+            return False
+        return gives_the_outputs(problem, split_extra(tensors)[0], find_head(problem))
 
     def _curvature(
         self, problem: Problem, network: Network, extra: Tensors, data: Data, noted: "_Noted"
@@ -264,16 +262,6 @@ class Laplace(Descent):
             factored=self.damping == "factored",
             heard=noted.heard,
         )
-
-    def _hold_out(self, data: Data, seed: int) -> tuple[Data, Data]:
-        n = data.n_rows
-        held = min(max(1, round(self.validation * n)), n - 1)
-        if held < 1:
-            raise InvalidData(f'prior_precision="validation" holds rows out and needs at least 2, got {n}')
-        order = permutation(n, seed, _HOLD_OUT).to(data.x.device)
-        parts = [order[held:].sort().values, order[:held]]
-        train, test = (replace(data, x=data.x[rows], y=data.y[rows]) for rows in parts)
-        return train, test
 
     def _maximise(
         self,
@@ -307,32 +295,6 @@ class Laplace(Descent):
         extra = {**extra, LOG_NOISE: log_noise.to(outputs.dtype)}
         return [block.scaled(1 / factor) for block in blocks], deltas, extra
 
-    def _posterior(self, problem: Problem, state: Tensors) -> tuple[tuple[str, ...], list[Block], Deltas]:
-        """Names in the model's order, blocks and precisions, as `_to_state` left them."""
-        deltas = {k[len(_PRECISION) :]: v[0] for k, v in state.items() if k.startswith(_PRECISION)}
-        names = tuple(n for n in trainable_names(problem.model.skeleton()) if n in deltas)
-        shapes = {n: state[n][0].shape for n in names}
-        if _DENSE in state:
-            whole = Dense(matrix=state[_DENSE][0])
-            return names, [Block(names=names, shapes=tuple(shapes.values()), curvature=whole)], deltas
-        blocks = []
-        for i, name in enumerate(names):
-            part: Diagonal | Kronecker
-            covers: tuple[str, ...] = (name,)
-            if _DIAGONAL + name in state:
-                part = Diagonal(diagonal=state[_DIAGONAL + name][0])
-            elif f"{_PREFIX}left_values/{name}" in state:
-                factors = {f: state[f"{_PREFIX}{f}/{name}"][0] for f in _FACTORS}
-                own_bias = len(factors["right_values"]) == shapes[name][1:].numel()
-                covers = (name,) if own_bias else (name, names[i + 1])
-                n_rows = int(state[_ROWS][0])
-                factored = self.damping == "factored" and len(shapes[name]) > 1
-                part = Kronecker(**factors, n_rows=n_rows, factored=factored)
-            else:
-                continue  # a bias in its weight's block
-            blocks.append(Block(names=covers, shapes=tuple(shapes[n] for n in covers), curvature=part))
-        return names, blocks, deltas
-
 
 class _Noted:
     """Passes reports on, and keeps the last snapshot for the pass over the rows that follows the descent."""
@@ -353,26 +315,6 @@ def _precision(problem: Problem) -> float:
     return 1 / problem.prior.scale**2 if isinstance(problem.prior, Normal) else 1.0
 
 
-def _to_state(blocks: Sequence[Block], deltas: Deltas, evidence: Tensor, n_rows: int) -> dict[str, Tensor]:
-    state = {_PRECISION + name: delta[None] for name, delta in deltas.items()}
-    state |= {_EVIDENCE: evidence[None], _ROWS: torch.tensor([n_rows], device=evidence.device)}
-    for block in blocks:
-        c, name = block.curvature, block.names[0]
-        if isinstance(c, Dense):
-            state[_DENSE] = c.matrix[None]
-        elif isinstance(c, Diagonal):
-            state[_DIAGONAL + name] = c.diagonal[None]
-        else:
-            state |= {f"{_PREFIX}{f}/{name}": getattr(c, f)[None] for f in _FACTORS}
-    return state
-
-
-def _change_of_units(problem: Problem, n_rows: int) -> float:
-    """log |d standardised y / d y| of the rows."""
-    scale = getattr(problem.likelihood, "scale", ())
-    return -n_rows * float(torch.tensor(scale, dtype=torch.float64).log().sum())
-
-
 def _around(centre: Tensors, blocks: Sequence[Block], deltas: Deltas) -> Objective:
     """−(1/B) Σ log p(y | x, θ) + (1/2N) (θ − centre)ᵀ (H + δ) (θ − centre)."""
 
@@ -386,66 +328,15 @@ def _around(centre: Tensors, blocks: Sequence[Block], deltas: Deltas) -> Objecti
     return objective
 
 
-def _held_out_loss(
-    problem: Problem, network: Network, blocks: Sequence[Block], extra: Tensors, held_out: Data, seed: int
-) -> "_Loss":
-    with torch.no_grad():
-        outputs = network.outputs(held_out.x).to(torch.float64)
-    z = torch.randn(_N_DRAWS, *outputs.shape, generator=generator(seed, _OUTPUT_DRAWS), dtype=torch.float64)
-    return _Loss(problem, network, blocks, {k: v.double() for k, v in extra.items()}, held_out, outputs, z.to(outputs))
-
-
-@dataclass(frozen=True, eq=False)
-class _Loss:
-    """−log of the average of p(y | f) over the same draws f ~ N(f*, J (H + δ)⁻¹ Jᵀ) for every δ."""
-
-    problem: Problem
-    network: Network
-    blocks: Sequence[Block]
-    extra: Tensors
-    data: Data
-    outputs: Tensor  # [H, O]
-    z: Tensor  # [S, H, O]
-
-    def __call__(self, deltas: Deltas) -> float:
-        covariance = function_covariance(self.network, self.blocks, deltas, self.data.x).to(torch.float64)
-        values, vectors = torch.linalg.eigh((covariance + covariance.mT) / 2)
-        root = vectors * values.clamp(min=0).sqrt().unsqueeze(-2)  # [H, O, O]
-        draws = self.outputs + torch.einsum("hop,shp->sho", root, self.z)
-        y = self.data.y if not self.data.y.is_floating_point() else self.data.y.to(torch.float64)
-        y = y.expand(len(draws), *y.shape)
-        log_prob = self.problem.likelihood.log_prob(draws, y, self.extra)  # [S, H]
-        return float(-(torch.logsumexp(log_prob, 0)).mean())
-
-
-def _head(problem: Problem, tensors: Tensors) -> tuple[str, bool]:
-    """The last linear layer to run, and whether its output is the network's."""
-    stacked = {k: v[None] for k, v in tensors.items()}
-    members = gather(problem, stacked, {}, mode="loop")
-    row = zero_rows(problem, 1, next(iter(tensors.values())).device)
-    with borrowed(0), torch.no_grad():
-        order = layers_in_order(members.module, lambda: members.one(tensors, {}, row))
-        linear = [n for n in order if isinstance(members.module.get_submodule(n), nn.Linear)]
-        if not linear:
-            raise InvalidModel('laplace: subset="last_layer" needs a linear layer, and this module calls none')
-        made: list[Tensor] = []
-        hook = members.module.get_submodule(linear[-1]).register_forward_hook(
-            lambda _m, _a, out: made.extend((out, out.clone()))  # the copy: a module may work in place on its outputs
-        )
-        try:
-            outputs = members.one(tensors, {}, row)
-        finally:
-            hook.remove()
-    same = made[-2].data_ptr() == outputs.data_ptr() and made[-1].numel() == outputs.numel()
-    return linear[-1], same and torch.equal(made[-1].flatten(), outputs.flatten())
-
-
-def _check_linearises(problem: Problem, tensors: Tensors, names: Sequence[str]) -> None:
-    one = {n: tensors[n] for n in names}
-    members = gather(problem, {k: v[None] for k, v in tensors.items()}, {}, mode="loop", transform=Linearised())
+def _check_linearises(problem: Problem, names: Sequence[str]) -> None:
+    module = outline(problem.model).to(problem.dtype).eval()
+    tensors = tensors_of(module)
+    row = zero_rows(problem, 1, tensors[names[0]].device)
     try:
-        with torch.no_grad():
-            members.one(one, tensors, zero_rows(problem, 1, next(iter(tensors.values())).device))
+        with borrowed(0), torch.no_grad():
+            Linearised().forward(
+                lambda own, x: functional_call(module, dict(own), (x,)), {n: tensors[n] for n in names}, tensors, row
+            )
     except (RuntimeError, NotImplementedError) as reason:
         raise InvalidModel(
             f"laplace: this module has an operation without a forward derivative ({str(reason).splitlines()[0]}); "

@@ -10,7 +10,7 @@ from torch import Tensor
 from bensemble_core.ensemble import Ensemble, Rows, as_rows
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.likelihoods import FLOOR, LOG_NOISE, Gaussian
-from bensemble_core.models.spec import checked_state
+from bensemble_core.models.spec import checked_state, outline
 from bensemble_core.options import STRICT
 from bensemble_core.posteriors.filtering import FACTOR, NOISE, PRIOR, VARIANCE, Filter
 from bensemble_core.posteriors.gamma import SHAPE
@@ -54,6 +54,9 @@ class PBP:
     aims: ClassVar[Aim] = "none"
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = False
+
+    def check(self, problem: Problem) -> None:
+        _layers(problem)
 
     def fit(
         self,
@@ -197,7 +200,7 @@ def _layers(problem: Problem) -> tuple[Layer, ...]:
         )
     if not isinstance(problem.prior, Normal):
         raise InvalidOption(f"pbp needs a prior=Normal(scale=…) on the weights, got {problem.prior}")
-    return chain(problem.model.skeleton())
+    return chain(outline(problem.model))
 
 
 def _start(problem: Problem, layers: tuple[Layer, ...], seed: int, learns_prior: bool) -> dict[str, Tensor]:

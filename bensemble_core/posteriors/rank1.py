@@ -10,9 +10,16 @@ from torch import Tensor
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidOption
 from bensemble_core.models.transforms import FACTOR_IN, FACTOR_OUT, RankOne
-from bensemble_core.posteriors.batch_ensemble import deal, factored_layers, sort_tensors, start_factors
+from bensemble_core.posteriors.factors import (
+    check_factors,
+    deal,
+    factored_layers,
+    sort_tensors,
+    start_factors,
+    train_factors,
+)
 from bensemble_core.randomness import derive, draw_seed, generator
-from bensemble_core.training import Batch, Descent, Forward, descend, split_extra
+from bensemble_core.training import Batch, Descent, Forward, split_extra
 from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
 
 _LOG_SD = "log_sd/"  # before a factor's name
@@ -54,6 +61,14 @@ class Rank1BNN(Descent):
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = False
 
+    def check(self, problem: Problem) -> None:
+        if self.members % self.components:
+            raise InvalidOption(
+                f"rank1_bnn: members, the draws a step, has to be a multiple of components, got {self.members} and "
+                f"{self.components}; pass members={-(-self.members // self.components) * self.components}"
+            )
+        check_factors(self.name, problem)
+
     def fit(
         self,
         problem: Problem,
@@ -65,11 +80,6 @@ class Rank1BNN(Descent):
         report: Report = silent,
     ) -> dict[str, Tensor]:
         """State: factors' means, `log_sd/` of each, and biases [1, components, ...]; every other tensor [1, ...]."""
-        if self.members % self.components:
-            raise InvalidOption(
-                f"rank1_bnn: members, the draws a step, has to be a multiple of components, got {self.members} and "
-                f"{self.components}; pass members={-(-self.members // self.components) * self.components}"
-            )
         seed = derive(draw_seed(rng), 0)
         theta, fixed, layers = start_factors(
             self.name,
@@ -87,20 +97,8 @@ class Rank1BNN(Descent):
                 old = warm[_LOG_SD + name][:1, : self.components].to(log_sd)
                 log_sd[:, : old.shape[1]] = old
             theta[_LOG_SD + name] = log_sd
-        trained = descend(
-            problem,
-            data,
-            theta=theta,
-            fixed=fixed,
-            options=self,
-            seeds=[seed],
-            objective=self.objective,
-            transform=RankOne(layers=layers),
-            resume=resume,
-            report=report,
-            mode="loop",
-        )
-        return {**trained.theta, **trained.fixed}
+        start = theta, fixed, layers
+        return train_factors(problem, data, start, self, seed, self.objective, resume=resume, report=report)
 
     def objective(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
         """−1/N of the bound in the docstring above: [1]."""

@@ -16,20 +16,23 @@ from bensemble_core.posteriors.gaussian import (
     PRIOR_SD,
     PRUNED,
     Factorised,
+    check_gaussian,
     check_rows,
     descend_after_map,
     fixed_prior,
     in_units,
+    log_prior_of_points,
     noise,
     normal_prior,
     of_rows,
     one_group,
+    prior_in,
     reparameterised,
     sample_gaussian,
     split_points,
     start_gaussian,
+    with_points,
 )
-from bensemble_core.priors import Normal
 from bensemble_core.randomness import derive, draw_seed, generator
 from bensemble_core.training import Batch, Forward, split_extra
 from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
@@ -66,6 +69,9 @@ class Renyi(Factorised):
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = True
 
+    def check(self, problem: Problem) -> None:
+        check_gaussian(problem, self, self.name)
+
     def fit(
         self,
         problem: Problem,
@@ -77,10 +83,9 @@ class Renyi(Factorised):
         report: Report = silent,
     ) -> dict[str, Tensor]:
         """State: see posteriors/gaussian.py."""
-        given = normal_prior(problem, self.name)
         seed = derive(draw_seed(rng), 0)
         theta, fixed = start_gaussian(problem, self, seed, warm=warm, device=data.x.device)
-        prior = fixed_prior(theta, given.scale)
+        prior = fixed_prior(theta, normal_prior(problem, self.name).scale)
         trained = descend_after_map(
             problem,
             data,
@@ -88,7 +93,7 @@ class Renyi(Factorised):
             fixed=fixed,
             options=self,
             seeds=[seed],
-            objective=_Objective(alpha=self.alpha, samples=self.samples, given=given, prior=prior, twice=self._twice),
+            objective=_Objective(alpha=self.alpha, samples=self.samples, prior=prior, twice=self._twice),
             resume=resume,
             report=report,
         )
@@ -107,7 +112,7 @@ class Renyi(Factorised):
         """ℓ_k of draws of q, for targets as the network sees them: [samples], float64."""
         check_rows(state, data)
         pruned = below(PRUNED, state)
-        prior = {k: v for k, v in state.items() if k.startswith((PRIOR_MEAN, PRIOR_SD))}
+        prior = prior_in(state)
         theta = {k: v for part in split_points(state) for k, v in part.items()}
         network = {k: v for k, v in theta.items() if "/" not in k}
         members = gather(problem, network, {})
@@ -115,7 +120,7 @@ class Renyi(Factorised):
         with torch.no_grad():
             for start in range(0, samples, _AT_ONCE):
                 n = min(_AT_ONCE, samples - start)
-                weights = _with_points(theta, reparameterised(theta, noise(theta, n, rng=rng), pruned), n)
+                weights = with_points(theta, reparameterised(theta, noise(theta, n, rng=rng), pruned), n)
                 total = log_prior_less_q(theta, weights, prior, pruned).double()
                 for row in range(0, data.n_rows, _ROWS):
                     x, y = data.x[row : row + _ROWS], data.y[row : row + _ROWS]
@@ -139,7 +144,6 @@ class _Objective:
 
     alpha: float | Literal["max"]
     samples: int
-    given: Normal
     prior: Tensors
     twice: bool  # doubly reparameterised
 
@@ -155,15 +159,14 @@ class _Objective:
         if self.twice:
             for draw in drawn.values():
                 draw.register_hook(scaled)  # type: ignore[no-untyped-call]
-        weights = _with_points(theta, drawn, self.samples)
+        weights = with_points(theta, drawn, self.samples)
         outputs = forward(weights, x)
         each = problem.likelihood.log_prob(outputs, y.expand(self.samples, *y.shape), split_extra(theta)[1])  # [K, B]
         ratios = each.mean(-1) * batch.n_rows + log_prior_less_q(q, weights, self.prior, {})
         if self.twice and self.alpha != "max":
             share = self.alpha + (1 - self.alpha) * torch.softmax((1 - self.alpha) * ratios.detach(), 0)
         loss = -renyi_bound(ratios, self.alpha) / batch.n_rows
-        points = {k: v for k, v in theta.items() if "/" not in k and LOG_SD + k not in theta}
-        return (loss - self.given.log_prob(points)[0] / batch.n_rows if points else loss)[None]
+        return (loss - log_prior_of_points(problem, theta) / batch.n_rows)[None]
 
 
 def renyi_bound(ratios: Tensor, alpha: float | Literal["max"]) -> Tensor:
@@ -196,8 +199,3 @@ def log_prior_less_q(theta: Tensors, weights: Tensors, prior: Tensors, pruned: T
             each = each.masked_fill(pruned[name], 0.0)
         parts.append(each.flatten(1).sum(1))
     return torch.stack(parts).sum(0)
-
-
-def _with_points(theta: Tensors, drawn: Tensors, n: int) -> dict[str, Tensor]:
-    """Draws, and the rest of the network's tensors repeated for each."""
-    return {**{k: v.expand(n, *v.shape[1:]) for k, v in theta.items() if "/" not in k}, **drawn}

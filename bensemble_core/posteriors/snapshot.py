@@ -48,6 +48,23 @@ class SnapshotEnsemble(Descent):
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = True
 
+    def check(self, problem: Problem) -> None:
+        if self.patience is not None:
+            raise InvalidOption(
+                "snapshot_ensemble takes members until the last epoch, and stopping early would lose some; "
+                "drop patience, or lower epochs"
+            )
+        if self.members is not None and self.members > self.cycles:
+            raise InvalidOption(
+                f"snapshot_ensemble: a cycle gives one member, so members is at most cycles; got {self.members} and "
+                f"{self.cycles}"
+            )
+        if self.epochs and self.epochs - _burn_in(self) < self.cycles:
+            raise InvalidOption(
+                f"snapshot_ensemble: a cycle is at least one epoch; {self.epochs} epochs less {_burn_in(self)} of "
+                f"burn-in do not hold {self.cycles} cycles; raise epochs, or lower cycles or burn_in"
+            )
+
     def fit(
         self,
         problem: Problem,
@@ -59,7 +76,6 @@ class SnapshotEnsemble(Descent):
         report: Report = silent,
     ) -> dict[str, Tensor]:
         """State: every tensor of the model under its own name, [members, ...], the last one last."""
-        self._check()
         seeds = [derive(draw_seed(rng), 0)]
         last = None if warm is None else {k: v[-1:] for k, v in warm.items()}
         theta, fixed = start_members(problem, seeds, warm=last, from_weights=True, device=data.x.device)
@@ -84,23 +100,6 @@ class SnapshotEnsemble(Descent):
 
     def cost(self, n_parameters: int) -> int:
         return n_parameters * self.epochs
-
-    def _check(self) -> None:
-        if self.patience is not None:
-            raise InvalidOption(
-                "snapshot_ensemble takes members until the last epoch, and stopping early would lose some; "
-                "drop patience, or lower epochs"
-            )
-        if self.members is not None and self.members > self.cycles:
-            raise InvalidOption(
-                f"snapshot_ensemble: a cycle gives one member, so members is at most cycles; got {self.members} and "
-                f"{self.cycles}"
-            )
-        if self.epochs and self.epochs - _burn_in(self) < self.cycles:
-            raise InvalidOption(
-                f"snapshot_ensemble: a cycle is at least one epoch; {self.epochs} epochs less {_burn_in(self)} of "
-                f"burn-in do not hold {self.cycles} cycles; raise epochs, or lower cycles or burn_in"
-            )
 
 
 def _burn_in(options: SnapshotEnsemble) -> int:

@@ -61,6 +61,9 @@ class SWA(Averaging):
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = True
 
+    def check(self, problem: Problem) -> None:
+        _check(self, 0)
+
     def fit(
         self,
         problem: Problem,
@@ -72,7 +75,6 @@ class SWA(Averaging):
         report: Report = silent,
     ) -> dict[str, Tensor]:
         """State: every tensor of the model under its own name, [1, ...]."""
-        _check(self, 0)
         seeds = [derive(draw_seed(rng), 0)]
         start = start_members(problem, seeds, warm=warm, from_weights=True, device=data.x.device)
         return _collect(self, problem, data, seeds, start, 0, None, resume, report)
@@ -116,6 +118,9 @@ class SWAG(Averaging):
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = True
 
+    def check(self, problem: Problem) -> None:
+        _check(self, self.rank)
+
     def fit(
         self,
         problem: Problem,
@@ -128,7 +133,6 @@ class SWAG(Averaging):
     ) -> dict[str, Tensor]:
         """State: the mean under the model's own names [1, ...], `swag/variance/…` [1, ...], `swag/deviation/…`
         [1, rank, ...], and `swag/rows` [B, ...] for batch normalisation."""
-        _check(self, self.rank)
         seeds = [derive(draw_seed(rng), 0)]
         start = start_members(problem, seeds, warm=warm, from_weights=True, device=data.x.device)
         return _collect(self, problem, data, seeds, start, self.rank, self.centre, resume, report)
@@ -163,6 +167,9 @@ class MultiSWAG(Averaging):
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = False
 
+    def check(self, problem: Problem) -> None:
+        _check(self, self.rank)
+
     def fit(
         self,
         problem: Problem,
@@ -174,7 +181,6 @@ class MultiSWAG(Averaging):
         report: Report = silent,
     ) -> dict[str, Tensor]:
         """State: as of `swag`, with a leading axis of `members` (but for the rows, which all share)."""
-        _check(self, self.rank)
         base = draw_seed(rng)
         seeds = [derive(base, m) for m in range(self.members)]
         start = start_members(problem, seeds, warm=warm, from_weights=False, device=data.x.device)
@@ -193,7 +199,7 @@ def _count_snapshots(options: Averaging) -> int:
 
 
 def _check(options: Averaging, rank: int) -> None:
-    """Refuse, before any work, what could not give an average or a covariance."""
+    """Refuse what could not give an average or a covariance."""
     name = str(getattr(options, "name", "swa"))
     if options.patience is not None:
         raise InvalidOption(f"{name} averages the run to its end, and stopping early would cut it; drop patience")

@@ -14,33 +14,37 @@ from bensemble_core.members import gather
 from bensemble_core.models.local import SD, LocalNoise, find_local
 from bensemble_core.posteriors.gaussian import (
     LOG_SD,
-    PRIOR_MEAN,
     PRIOR_SD,
     PRUNED,
     Factorised,
     as_prior,
+    check_gaussian,
     check_rows,
     descend_after_map,
     fixed_prior,
     in_units,
+    log_prior_of_points,
     noise,
     normal_prior,
     of_rows,
     one_group,
+    prior_in,
     reparameterised,
     sample_gaussian,
     split_points,
     start_gaussian,
     total_kl,
+    with_points,
 )
 from bensemble_core.randomness import borrowed, derive, draw_seed, generator
-from bensemble_core.training import Batch, Forward, descend, split_extra
+from bensemble_core.training import Batch, Forward, count_steps, descend, split_extra
 from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
 
 if TYPE_CHECKING:
     from bensemble_core.fitting import Fitted
 
 _ROWS = 1024  # a forward pass of `bound`
+_SLOWER = 0.1  # how fast the log of a learnt prior scale may fall, over how fast log σ can move
 
 
 @runtime_checkable
@@ -65,9 +69,15 @@ class MFVI(Factorised):
     the bound of Kingma et al. does not allow for.
 
     prior_scale="learnt": one prior sd for each parameter tensor, maximising L: s² = mean(μ² + σ²) (empirical Bayes);
-    "ard": one for the weights that leave each input of a layer (the second axis of a weight). Points (biases and
-    normalisation by option) are MAP estimates under the prior, the noise of a likelihood is a point with a flat one.
-    With `patience` the held-out loss is that of the network of means.
+    "ard": one for the weights that leave each input of a layer (the second axis of a weight). At once, that s would fit
+    the weights as they start, before they say anything, and pull all of them to 0 (Blundell et al. 2015, section 3.3,
+    met the same); so log s falls from the given scale at most a tenth as fast as a step of Adam can move log σ, by
+    lr/10 a step, and after few steps it is still on its way. This is no cure for L itself: with far more weights than
+    rows it grows as weights are switched off, a q that says nothing may have the larger L, and a long training with
+    learnt scales predicts worse than one with a fixed scale chosen on held-out rows.
+
+    Points (biases and normalisation by option) are MAP estimates under the prior, the noise of a likelihood is a point
+    with a flat one. With `patience` the held-out loss is that of the network of means.
 
     `update` takes q as the prior of new rows: N counts these alone, points and learnt noise stay as they are, as does
     what was pruned. With a diagonal XᵀX of each part two updates give the batch answer; otherwise the variances are
@@ -96,6 +106,9 @@ class MFVI(Factorised):
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = True
 
+    def check(self, problem: Problem) -> None:
+        check_gaussian(problem, self, self.name)
+
     def fit(
         self,
         problem: Problem,
@@ -107,11 +120,13 @@ class MFVI(Factorised):
         report: Report = silent,
     ) -> dict[str, Tensor]:
         """State: see posteriors/gaussian.py. A warm start takes means and sds, and un-prunes."""
-        given = normal_prior(problem, self.name)
         seed = derive(draw_seed(rng), 0)
         theta, fixed = start_gaussian(problem, self, seed, warm=warm, device=data.x.device)
-        prior = fixed_prior(theta, given.scale)
-        objective, transform = self._objective(problem, theta, fixed, prior, {}, learn=self.prior_scale)
+        prior = fixed_prior(theta, normal_prior(problem, self.name).scale)
+        steps = self.epochs * count_steps(data.n_rows, self.batch_size)
+        objective, transform = self._objective(
+            problem, theta, fixed, prior, {}, learn=self.prior_scale, travel=_SLOWER * self.lr * steps
+        )
         trained = descend_after_map(
             problem,
             data,
@@ -143,7 +158,7 @@ class MFVI(Factorised):
         seed = derive(draw_seed(rng), 0)
         prior, pruned = as_prior(state), below(PRUNED, state)
         moving, points = split_points(state)
-        objective, transform = self._objective(problem, moving, points, prior, pruned, learn="fixed")
+        objective, transform = self._objective(problem, moving, points, prior, pruned)
         trained = descend(
             problem,
             data,
@@ -170,8 +185,8 @@ class MFVI(Factorised):
         """
         check_rows(state, data)
         theta, points = split_points(state)
-        prior = {k: v for k, v in state.items() if k.startswith((PRIOR_MEAN, PRIOR_SD))}
-        objective, transform = self._objective(problem, theta, points, prior, below(PRUNED, state), learn="fixed")
+        prior = prior_in(state)
+        objective, transform = self._objective(problem, theta, points, prior, below(PRUNED, state))
         members = gather(
             problem, {**theta, **points}, {}, transform=transform, mode=None if transform is None else "loop"
         )
@@ -200,7 +215,8 @@ class MFVI(Factorised):
         prior: Tensors,
         pruned: Tensors,
         *,
-        learn: Literal["fixed", "learnt", "ard"],
+        learn: Literal["fixed", "learnt", "ard"] = "fixed",
+        travel: float = 0.0,
     ) -> tuple["_Elbo", LocalNoise | None]:
         layers: tuple[str, ...] = ()
         head: str | None = None
@@ -214,6 +230,7 @@ class MFVI(Factorised):
             samples=self.samples,
             prior=prior,
             learn=learn,
+            travel=travel,
             local=frozenset(name for name in local if LOG_SD + name in theta),
             takes_moments=head is not None,
             extra=split_extra(fixed)[1],
@@ -230,6 +247,7 @@ class _Elbo:
     samples: int
     prior: Tensors
     learn: Literal["fixed", "learnt", "ard"]
+    travel: float  # how far the log of a learnt scale may fall in all
     local: frozenset[str]  # parameters whose noise the layer draws itself
     takes_moments: bool  # the network gives means and variances of its outputs
     extra: Tensors  # the likelihood's own that are not trained
@@ -238,19 +256,17 @@ class _Elbo:
     def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
         x = one_group(problem, batch.x)
         each = self.log_likelihood(problem, forward, theta, x, batch.y[0], self.samples, batch.seeds[0])
-        loss = -each.mean() / self.temperature + total_kl(theta, self.prior_of(theta), self.pruned) / batch.n_rows
-        points = {k: v for k, v in theta.items() if "/" not in k and LOG_SD + k not in theta}
-        if points and problem.prior is not None:
-            loss = loss - problem.prior.log_prob(points)[0] / batch.n_rows
-        return loss[None]
+        prior = self.prior_of(theta, batch.done)
+        loss = -each.mean() / self.temperature + total_kl(theta, prior, self.pruned) / batch.n_rows
+        return (loss - log_prior_of_points(problem, theta) / batch.n_rows)[None]
 
     def log_likelihood(
         self, problem: Problem, forward: Forward, theta: Tensors, x: Tensor, y: Tensor, samples: int, seed: int
     ) -> Tensor:
         """log p(y | x, θ) under draws of q, or its expectation over the last layer: [samples, B]."""
         extra = {**self.extra, **split_extra(theta)[1]}
-        weights = {k: v.expand(samples, *v.shape[1:]) for k, v in theta.items() if "/" not in k}
-        weights |= reparameterised(theta, noise(theta, samples, rng=generator(seed), but=self.local), self.pruned)
+        drawn = reparameterised(theta, noise(theta, samples, rng=generator(seed), but=self.local), self.pruned)
+        weights = with_points(theta, drawn, samples)
         for name in self.local:
             mean, sd = theta[name], theta[LOG_SD + name].exp()
             if name in self.pruned:
@@ -264,8 +280,8 @@ class _Elbo:
         assert isinstance(problem.likelihood, Expects)
         return problem.likelihood.expected_log_prob(means, variances, targets, extra)
 
-    def prior_of(self, theta: Tensors) -> dict[str, Tensor]:
-        """The prior in use: given, or the best for this q."""
+    def prior_of(self, theta: Tensors, done: float = 1.0) -> dict[str, Tensor]:
+        """The prior in use: given, or the best for this q that is in reach after a share of the steps."""
         prior = dict(self.prior)
         if self.learn == "fixed":
             return prior
@@ -274,7 +290,8 @@ class _Elbo:
             kept = {0, 2} if self.learn == "ard" and second.ndim > 2 else {0}
             axes = [axis for axis in range(second.ndim) if axis not in kept]
             best = second.mean(axes, keepdim=True) if axes else second
-            prior[PRIOR_SD + name] = best.sqrt().detach()  # at the best s the bound has no slope in s
+            least = self.prior[PRIOR_SD + name] * math.exp(-self.travel * done)
+            prior[PRIOR_SD + name] = best.sqrt().detach().maximum(least)  # at the best s the bound has no slope in s
         return prior
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from scipy.optimize import minimize_scalar
+from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import bensemble_core as bc
@@ -279,12 +280,49 @@ def test_a_learnt_prior_scale_maximises_the_evidence() -> None:
     assert fitted.bound(samples=1) == pytest.approx(-best.fun, abs=1e-5)
 
 
+def test_a_prior_scale_falls_no_faster_than_the_steps_allow() -> None:
+    x, y = regression(orthogonal=True)
+    wide = bc.Normal(scale=1e3)
+    for epochs in (20, 60):
+        fitted = linear(x, y, prior_scale="learnt", prior=wide, epochs=epochs)
+        assert float(fitted.state["prior_sd/weight"]) == pytest.approx(1e3 * math.exp(-0.1 * 0.1 * epochs))
+    narrow = linear(x, y, prior_scale="learnt", prior=bc.Normal(scale=0.05))  # upwards there is no such bound
+    assert float(narrow.state["prior_sd/weight"]) == pytest.approx(
+        float(linear(x, y, prior_scale="learnt").state["prior_sd/weight"]), rel=1e-3
+    )
+
+
+def test_a_learnt_prior_scale_does_not_collapse_where_weights_outnumber_rows() -> None:
+    """3,500 weights and 300 rows of digits; learnt at once, every scale ends near 0.04 and every prediction uniform."""
+    bunch = load_digits()
+    x, y = torch.tensor(bunch.data, dtype=torch.float32), torch.tensor(bunch.target)
+    fits, found = {}, {}
+    for scale in ("fixed", "learnt", "ard"):
+        fits[scale] = bc.fit(
+            "mfvi",
+            {"name": "mlp", "hidden": [32, 32]},
+            (x[:300], y[:300]),
+            likelihood="categorical",
+            epochs=80,
+            lr=0.03,
+            prior_scale=scale,
+        )
+        found[scale] = bc.metrics.evaluate(fits[scale].sample(30).predict(x[1000:]), y[1000:])
+    for scale in ("learnt", "ard"):
+        assert found[scale]["nll"] < found["fixed"]["nll"] + 0.15
+        assert found[scale]["accuracy"] > found["fixed"]["accuracy"] - 0.03
+        assert fits[scale].bound(samples=10) > fits["fixed"].bound(samples=10)
+        scales = torch.stack([v.mean() for k, v in fits[scale].state.items() if k.startswith("prior_sd/")])
+        assert float(scales.min()) > 0.3
+        assert len(set(scales.tolist())) == 6
+
+
 def test_relevance_determination_switches_off_inputs_as_the_closed_form_says() -> None:
     g = torch.Generator().manual_seed(4)
     x = torch.linalg.qr(torch.randn(60, 6, generator=g, dtype=torch.float64)).Q * 4
     w = torch.tensor([1.5, 0.0, -0.7, 0.0, 0.4, 0.0], dtype=torch.float64)
     y = x @ w + NOISE * torch.randn(60, generator=g, dtype=torch.float64)
-    fitted = linear(x, y, prior_scale="ard", epochs=600)
+    fitted = linear(x, y, prior_scale="ard", epochs=800)
     estimate, variance = (x.T @ y) / 16, NOISE**2 / 16
     scale2 = (estimate.square() - variance).clamp_min(0)  # of the evidence's own maximum (MacKay; Tipping 2001)
     found = fitted.state["prior_sd/weight"][0, 0].square()

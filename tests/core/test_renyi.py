@@ -170,7 +170,7 @@ def test_the_doubly_reparameterised_gradient_has_the_mean_of_the_plain_one(alpha
     encoded = fitted.problem.likelihood.encode(y, dtype=torch.float64)[None]
     means, errors = [], []
     for twice in (False, True):
-        objective = _Objective(alpha=alpha, samples=4, given=bc.Normal(scale=1.0), prior=prior, twice=twice)
+        objective = _Objective(alpha=alpha, samples=4, prior=prior, twice=twice)
         found = []
         for seed in range(300):
             leaves = {k: v.clone().requires_grad_() for k, v in theta.items()}

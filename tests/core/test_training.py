@@ -206,9 +206,9 @@ def test_early_stopping_keeps_the_best_epoch_and_ends_before_the_last() -> None:
     assert loss[0] < loss[1]
 
 
-def test_training_that_diverges_says_so() -> None:
+def test_training_that_diverges_names_the_epoch_and_asks_for_a_smaller_step() -> None:
     x, _ = data()
-    with pytest.raises(bc.NotFinite, match="lower lr"):
+    with pytest.raises(bc.NotFinite, match=r"in epoch \d+ of 100 .* lower lr \(now 50\)"):
         bc.fit(
             "map",
             {"name": "mlp", "hidden": [8, 8]},

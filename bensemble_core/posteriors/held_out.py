@@ -1,0 +1,61 @@
+"""The prior precision of a Laplace approximation judged by rows that were not trained on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bensemble_core.errors import InvalidData
+from bensemble_core.posteriors.curvature import Block, Deltas, function_covariance
+from bensemble_core.posteriors.network import Network
+from bensemble_core.randomness import generator, permutation
+from bensemble_core.types import Data, Problem, Tensors
+
+_HOLD_OUT, _OUTPUT_DRAWS, _N_DRAWS = 21, 22, 256
+
+
+def hold_out(data: Data, share: float, seed: int) -> tuple[Data, Data]:
+    """Rows to train on, and a share of them to choose the prior precision by."""
+    n = data.n_rows
+    held = min(max(1, round(share * n)), n - 1)
+    if held < 1:
+        raise InvalidData(f'prior_precision="validation" holds rows out and needs at least 2, got {n}')
+    order = permutation(n, seed, _HOLD_OUT).to(data.x.device)
+    parts = [order[held:].sort().values, order[:held]]
+    train, test = (replace(data, x=data.x[rows], y=data.y[rows]) for rows in parts)
+    return train, test
+
+
+def held_out_loss(
+    problem: Problem, network: Network, blocks: Sequence[Block], extra: Tensors, held_out: Data, seed: int
+) -> "HeldOutLoss":
+    """The loss of the linearised predictive on rows that were held out, as a function of the precisions."""
+    with torch.no_grad():
+        outputs = network.outputs(held_out.x).to(torch.float64)
+    z = torch.randn(_N_DRAWS, *outputs.shape, generator=generator(seed, _OUTPUT_DRAWS), dtype=torch.float64)
+    wide = {k: v.double() for k, v in extra.items()}
+    return HeldOutLoss(problem, network, blocks, wide, held_out, outputs, z.to(outputs))
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutLoss:
+    """−log of the average of p(y | f) over the same draws f ~ N(f*, J (H + δ)⁻¹ Jᵀ) for every δ."""
+
+    problem: Problem
+    network: Network
+    blocks: Sequence[Block]
+    extra: Tensors
+    data: Data
+    outputs: Tensor  # [H, O]
+    z: Tensor  # [S, H, O]
+
+    def __call__(self, deltas: Deltas) -> float:
+        covariance = function_covariance(self.network, self.blocks, deltas, self.data.x).to(torch.float64)
+        values, vectors = torch.linalg.eigh((covariance + covariance.mT) / 2)
+        root = vectors * values.clamp(min=0).sqrt().unsqueeze(-2)  # [H, O, O]
+        draws = self.outputs + torch.einsum("hop,shp->sho", root, self.z)
+        y = self.data.y if not self.data.y.is_floating_point() else self.data.y.to(torch.float64)
+        y = y.expand(len(draws), *y.shape)
+        log_prob = self.problem.likelihood.log_prob(draws, y, self.extra)  # [S, H]
+        return float(-(torch.logsumexp(log_prob, 0)).mean())

@@ -1,0 +1,136 @@
+"""What a caller hands in, made into a Problem and Data: models by name or module, rows in any form, standardisation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bensemble_core.ensemble import Rows, as_rows
+from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
+from bensemble_core.models import MLP, Conv, ModuleSpec, Residual, adopt, named_model
+from bensemble_core.models.spec import has_embedding
+from bensemble_core.training import Descent
+from bensemble_core.types import Augment, Data, Likelihood, Model, Prior, Problem, Scaling
+
+AnyModel: TypeAlias = Mapping[str, Any] | MLP | Conv | Residual | nn.Module
+AnyData: TypeAlias = Data | tuple[Any, Any]
+
+
+def as_data(data: AnyData) -> Data:
+    """(x, y) as tensors, arrays or lists."""
+    if isinstance(data, Data):
+        return data
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise InvalidData(f"expected data=(x, y), got {type(data).__name__}")
+    x, y = (v if isinstance(v, Tensor) else _tensor(v) for v in data)
+    if x.ndim < 2:
+        raise InvalidData(f"expected x [rows, …], got shape {tuple(x.shape)}; one feature is x[:, None]")
+    return Data(x=x, y=y)
+
+
+def make_problem(
+    model: AnyModel,
+    data: Data,
+    likelihood: Likelihood,
+    prior: Prior | None,
+    standardise: bool,
+    input_shape: Sequence[int] | None = None,
+    like: Problem | None = None,
+) -> Problem:
+    """The problem that these rows pose; with `like`, under the likelihood and standardisation of another."""
+    likelihood = likelihood if like is None else like.likelihood
+    shape = tuple(int(n) for n in (input_shape or data.x.shape[1:]))
+    dtype = data.x.dtype if data.x.dtype in (torch.float32, torch.float64) else torch.float32
+    network: Model
+    if isinstance(model, nn.Module):
+        for p in model.parameters():
+            dtype = torch.promote_types(dtype, p.dtype) if p.is_floating_point() else dtype
+        integers = not data.x.is_floating_point() and has_embedding(model)
+        network = adopt(model, shape, dtype=dtype, integers=integers)
+        likelihood = likelihood.bind(data.y, n_outputs=network.n_outputs, standardise=standardise)
+        if likelihood.n_outputs != network.n_outputs:
+            raise InvalidModel(
+                f"{type(likelihood).__name__} needs {likelihood.n_outputs} network outputs, "
+                f"{type(model).__name__} has {network.n_outputs}"
+            )
+    else:
+        likelihood = likelihood.bind(data.y, n_outputs=None, standardise=standardise)
+        network = named_model(model, shape, likelihood.n_outputs)
+    scaling = None
+    if like is not None:
+        scaling = like.scaling
+    elif standardise and not (isinstance(network, ModuleSpec) and network.integers):
+        scaling = _scaling(data.x.reshape(len(data.x), *shape), dtype)
+    return Problem(model=network, likelihood=likelihood, prior=prior, scaling=scaling, dtype=dtype)
+
+
+def encoded(posterior: object, problem: Problem, rows: Data, device: str | torch.device) -> Data:
+    """Rows as a posterior is given them: checked, standardised, on the device."""
+    if rows.augment is not None and not isinstance(posterior, Descent):
+        name = getattr(posterior, "name", type(posterior).__name__)
+        raise InvalidOption(f"{name} is not trained in batches, so it has no use for augment; drop it")
+    x = as_rows(rows.x, problem, device)
+    if x.is_floating_point() and not bool(x.isfinite().all()):
+        row = int((~x.flatten(1).isfinite()).any(1).nonzero()[0])
+        raise InvalidData(f"features have to be finite, row {row} has a NaN or an infinity; drop or impute it")
+    if problem.scaling is not None:
+        x = problem.scaling(x)
+    y = problem.likelihood.encode(rows.y, dtype=problem.dtype).to(device)
+    if len(x) != len(y):
+        raise InvalidData(f"expected as many labels as rows, got {len(y)} and {len(x)}")
+    augment = None if rows.augment is None else _in_units(rows.augment, problem.scaling)
+    return Data(x=x, y=y, task=rows.task, augment=augment)
+
+
+def joined(old: Data, new: Data) -> Data:
+    """Rows of both, the old ones first."""
+    if old.x.shape[1:] != new.x.shape[1:]:
+        raise InvalidData(f"expected rows of shape {list(old.x.shape[1:])}, got {list(new.x.shape[1:])}")
+    y = [d.y.reshape(d.y.shape[0], -1) for d in (old, new)]
+    if y[0].shape[1] != y[1].shape[1]:
+        raise InvalidData(f"expected {y[0].shape[1]} target(s) a row, got {y[1].shape[1]}")
+    both = torch.cat([y[0], y[1].to(y[0].device)])
+    return replace(old, x=torch.cat([old.x, new.x.to(old.x)]), y=both[:, 0] if both.shape[1] == 1 else both)
+
+
+def _tensor(values: Rows) -> Tensor:
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise InvalidData(f"expected numbers, got {array.dtype}; turn labels into class indices 0, 1, …")
+    wide = {"f": np.float64 if array.dtype.itemsize > 4 else np.float32, "i": np.int64, "u": np.int64, "b": np.bool_}
+    return torch.from_numpy(np.array(array, dtype=wide[array.dtype.kind]))  # a copy: the caller's array stays as it is
+
+
+def _scaling(x: Tensor, dtype: torch.dtype) -> Scaling:
+    """Mean and sd of each feature of flat rows, of each channel of images, of all entries of a [S, F] row.
+
+    (A row of two axes may be time × feature or channel × time: one scale serves both.) A constant feature keeps its
+    own scale.
+    """
+    axes = {2: (0,), 4: (0, 2, 3)}.get(x.ndim, tuple(range(x.ndim)))
+    wide = x.to(torch.float64)
+    mean = wide.mean(axes, keepdim=True)[0]
+    sd = wide.std(axes, correction=0, keepdim=True)[0]
+    small = 1e-7 if dtype == torch.float32 else 1e-12  # a constant column has an sd of rounding size, not 0
+    sd = torch.where(sd > small * mean.abs(), sd, torch.ones_like(sd))
+    sd = torch.where(sd > 0, sd, torch.ones_like(sd))
+    return Scaling(mean=mean.to(dtype), scale=sd.to(dtype))
+
+
+def _in_units(augment: Augment, scaling: Scaling | None) -> Augment:
+    """`augment` for standardised rows: it is shown them in the units handed in, and what it gives back is checked."""
+
+    def apply(x: Tensor, rng: torch.Generator) -> Tensor:
+        rows = x if scaling is None else x * scaling.scale + scaling.mean
+        new = augment(rows, rng)
+        if not isinstance(new, Tensor) or new.shape != rows.shape or new.dtype != rows.dtype:
+            came = f"{new.dtype} {list(new.shape)}" if isinstance(new, Tensor) else type(new).__name__
+            raise InvalidData(
+                f"augment has to give back rows as it got them, {rows.dtype} {list(rows.shape)}, got {came}"
+            )
+        return new if scaling is None else scaling(new)
+
+    return apply
