@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from beside import Line, as_table, by_turns
 from running import Client, free_port, post_bytes, process, requests_per_second, server
 from sqlalchemy import func, select, text
 
@@ -56,15 +57,6 @@ class Plan:
 
 QUICK = Plan(n_turns=2, post_seconds=0.5, n_ingest_rows=250_000, n_inline_rows=10_000, n_latencies=10, n_jobs=50)
 MAX_SECONDS = 240
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    what: str
-    ours: str
-    reference: str = ""
-    ratios: Sequence[float] = ()
-    aim: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,25 +344,6 @@ def measure_jobs(folder: Path, plan: Plan) -> list[Line]:
     ]
 
 
-def by_turns(n_turns: int, *measures: Callable[[], float], n_before: int = 1) -> list[list[float]]:
-    """What each measure said, in the order given; the turns before warm up and are not counted."""
-    turns = [[measure() for measure in measures] for _ in range(n_before + n_turns)]
-    return [list(column) for column in zip(*turns[n_before:], strict=True)]
-
-
-def as_table(lines: Sequence[Line]) -> str:
-    cells = [("", "service", "reference", "ratio", "quartiles", "aim")]
-    for line in lines:
-        ratio, spread = "", ""
-        if line.ratios:
-            low, _, high = statistics.quantiles(line.ratios, n=4, method="inclusive")
-            ratio, spread = f"{statistics.median(line.ratios):.2f}", f"{low:.2f}-{high:.2f}"
-        cells.append((line.what, line.ours, line.reference, ratio, spread, f">= {line.aim}" if line.aim else ""))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    rows = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join([rows[0], "-" * len(rows[0]), *rows[1:]])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer turns and rows: under a minute, and noisier")
@@ -388,7 +361,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory(prefix="bensemble-bench-", dir=arguments.folder) as folder:
                 lines += MEASURES[name](Path(folder), plan)
     finally:
-        print(as_table(lines))
+        print(as_table(lines, ours="service"))
     print(
         f"\n{plan.n_turns} turns in {time.monotonic() - started:.0f} s; {os.cpu_count()} cores, load "
         f"{os.getloadavg()[0]:.1f}; Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"

@@ -135,7 +135,7 @@ class Ensemble:
             "kind": "ensemble",
             "problem": io.problem_header(self.problem),
             "transform": None if self.transform is None else self.transform.to_json(),
-            "plan": {"mode": self.plan.mode, "rows": self.plan.rows},
+            "plan": {"mode": self.plan.mode, "rows": self.plan.rows, "layout": self.plan.layout},
         }
         tensors = {
             **io.problem_tensors(self.problem),
@@ -152,20 +152,24 @@ class Ensemble:
     def from_tensors(cls, header: Mapping[str, Any], tensors: Tensors, *, model: nn.Module | None = None) -> "Ensemble":
         """The inverse of `to_tensors`; `model` where the network was an nn.Module."""
         problem = io.problem_from(header["problem"], tensors, model=model)
+        how = header["plan"]
+        layout = how.get("layout", "contiguous")  # files from before there was a choice
         return cls(
             problem=problem,
             stacked=io.below("stacked/", tensors),
             shared=io.below("shared/", tensors),
             log_weights=tensors.get("log_weights"),
             transform=transform_from_json(header["transform"]),
-            stored_plan=Plan(mode=header["plan"]["mode"], rows=int(header["plan"]["rows"])),
+            stored_plan=Plan(mode=how["mode"], rows=int(how["rows"]), layout=layout),
             calibration=Calibration.from_tensors(io.below("calibration/", tensors), problem.likelihood.family),
         )
 
     @cached_property
     def _members(self) -> Members:
         stacked, shared = split_extra(self.stacked)[0], split_extra(self.shared)[0]
-        return gather(self.problem, stacked, shared, transform=self.transform, mode=self.plan.mode)
+        return gather(
+            self.problem, stacked, shared, transform=self.transform, mode=self.plan.mode, layout=self.plan.layout
+        )
 
     @cached_property
     def _head(self) -> str | None:

@@ -1,8 +1,9 @@
 """How members run: the one place that chooses between all at once (vmap) and one after another, and the rows a block.
 
-On a CPU vmap wins for linear layers while the activations of all members fit the cache; convolutions are several times
-faster member by member, recurrent layers cannot be vmapped, batch normalisation writes to its buffers as it trains,
-and a module that draws random numbers must draw them for each member alone. The numbers agree to rounding.
+On a CPU vmap wins for linear layers while all members' weights fit the cache, else every block of rows reads them anew;
+convolutions are several times faster member by member and faster still with channels last, recurrent layers cannot be
+vmapped, batch normalisation writes to its buffers as it trains, and a module that draws random numbers must draw them
+for each member alone. The numbers agree to rounding.
 """
 
 import warnings
@@ -15,14 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from bensemble_core.models.transforms import CONVOLUTIONS
+from bensemble_core.models.spec import outline
+from bensemble_core.models.transforms import CONVOLUTIONS, layers_in_order
 from bensemble_core.randomness import borrowed
 from bensemble_core.types import Problem, Tensors, Transform
 
 Mode: TypeAlias = Literal["vmap", "loop"]
+Layout: TypeAlias = Literal["contiguous", "channels_last"]
 _ONE_BY_ONE_ON_CPU = CONVOLUTIONS
 _ONE_BY_ONE = (nn.RNNBase, nn.RNNCellBase, nn.modules.batchnorm._BatchNorm)
 _CACHE_BYTES = 2 << 20  # measured on one core: past about 2 MB of the widest activation vmap loses to the loop
+_WEIGHT_BYTES = 4 << 20  # of all members; past it linear layers run faster member by member
 _LEAST_ROWS, _MOST_ROWS = 32, 512
 
 
@@ -32,6 +36,7 @@ class Plan:
 
     mode: Mode
     rows: int  # rows in one forward pass; a shorter last block is padded
+    layout: Layout = "contiguous"  # of images, in memory; their shape stays [N, C, H, W]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,6 +47,7 @@ class Members:
     transform: Transform | None
     mode: Mode
     dense: "Dense | None" = None  # a shorter way to the same numbers, where there is one
+    layout: Layout = "contiguous"
     lock: Lock = field(default_factory=Lock)  # functional_call swaps the module's tensors: one thread at a time
 
     def __call__(self, stacked: Tensors, shared: Tensors, x: Tensor, *, own_rows: bool = False) -> Tensor:
@@ -53,6 +59,12 @@ class Members:
             run = torch.vmap(lambda member, x: self.one(member, shared, x), in_dims=(0, rows))
             return run(dict(stacked), x)
         n_members = count_members(stacked)
+        if self.dense is not None and not self.dense.columns:
+            every = {**shared, **stacked}
+            one_by_one = ({k: v[m : m + 1] for k, v in every.items()} for m in range(n_members))
+            return torch.cat([self.dense(t, x[m : m + 1] if own_rows else x[None]) for m, t in enumerate(one_by_one)])
+        if self.layout == "channels_last" and not own_rows:
+            x = x.contiguous(memory_format=torch.channels_last)
         outputs = []
         for m in range(n_members):
             rows_of_m = x[m] if own_rows else x
@@ -160,6 +172,7 @@ def gather(
     transform: Transform | None = None,
     training: bool = False,
     mode: Mode | None = None,
+    layout: Layout = "contiguous",
 ) -> Members:
     """The members of a problem, ready to run; `mode` overrules the choice (a stored plan, a test)."""
     device = next(iter(stacked.values())).device
@@ -171,26 +184,60 @@ def gather(
     if mode is None:
         mode = "vmap" if _can_vmap(problem, module, transform, stacked, shared, device) else "loop"
     dense = _dense(module, stacked, zero_rows(problem, 1, device), training=training) if transform is None else None
-    return Members(module=module, transform=transform, mode=mode, dense=dense)
+    return Members(module=module, transform=transform, mode=mode, dense=dense, layout=layout)
 
 
 def plan(problem: Problem, stacked: Tensors, shared: Tensors, transform: Transform | None) -> Plan:
-    """Mode, and as many rows as keep the widest activation in the cache: a power of two from 32 to 512."""
+    """Mode, layout, and as many rows as keep the widest activation in the cache: a power of two from 32 to 512."""
     members = gather(problem, stacked, shared, transform=transform)
+    device = _device(stacked)
+    mode = members.mode
+    if mode == "vmap" and members.dense is not None and device.type == "cpu" and _size(stacked) > _WEIGHT_BYTES:
+        mode = "loop"
     one = {k: v[0] for k, v in stacked.items()}
-    width = _widest(members.module, lambda: members.one(one, shared, zero_rows(problem, 1, _device(stacked))))
-    at_once = count_members(stacked) if members.mode == "vmap" else 1
+    width = _widest(members.module, lambda: members.one(one, shared, zero_rows(problem, 1, device)))
+    at_once = count_members(stacked) if mode == "vmap" else 1
     rows = _LEAST_ROWS
     item = torch.finfo(problem.dtype).bits // 8
     while rows < _MOST_ROWS and 2 * rows * at_once * width * item <= _CACHE_BYTES:
         rows *= 2
-    return Plan(mode=members.mode, rows=rows)
+    return Plan(mode=mode, rows=rows, layout=_layout(problem, members, one, shared, device))
+
+
+def _size(stacked: Tensors) -> int:
+    return sum(v.numel() * v.element_size() for v in stacked.values())
+
+
+def _layout(problem: Problem, members: Members, one: Tensors, shared: Tensors, device: torch.device) -> Layout:
+    """Channels last for convolutions over images on a CPU, where the network takes it (one that calls `view` may not)
+    and says the same."""
+    images = len(problem.model.input_shape) == 3 and any(isinstance(p, nn.Conv2d) for p in members.module.modules())
+    if members.mode == "vmap" or device.type != "cpu" or not images or problem.model.integers:
+        return "contiguous"
+    x = torch.randn(2, *problem.model.input_shape, generator=torch.Generator().manual_seed(0), dtype=problem.dtype)
+    try:
+        with torch.no_grad(), borrowed(0, device):
+            expected = members.one(one, shared, x.clone())
+        with torch.no_grad(), borrowed(0, device):
+            found = members.one(one, shared, x.contiguous(memory_format=torch.channels_last))
+    except Exception:  # whatever stops it; a module that is itself broken fails with its own message
+        return "contiguous"
+    same = found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-4, atol=1e-4)
+    return "channels_last" if same else "contiguous"
 
 
 def zero_rows(problem: Problem, n: int, device: torch.device) -> Tensor:
     """Rows to try a network on."""
     dtype = torch.int64 if problem.model.integers else problem.dtype
     return torch.zeros(n, *problem.model.input_shape, dtype=dtype, device=device)
+
+
+def layers_called(problem: Problem) -> tuple[str, ...]:
+    """Linear and convolution layers in the order in which the network calls them, found by running a row of zeros."""
+    module = outline(problem.model).to(problem.dtype).eval()
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    with borrowed(0), torch.no_grad():
+        return tuple(layers_in_order(module, lambda: module(zero_rows(problem, 1, device))))
 
 
 def _device(stacked: Tensors) -> torch.device:

@@ -26,6 +26,13 @@ def normalised(log_weights: Tensor | None, n_members: int, like: Tensor) -> Tens
     return torch.log_softmax(log_weights.to(like), dim=0)
 
 
+def weight_entropy(log_weights: Tensor | None, n_members: int) -> float:
+    """H[w], ln M with equal weights: the most that any outcome can tell about which member is right."""
+    if log_weights is None:
+        return math.log(n_members)
+    return float(categorical_entropy(log_weights.double().log_softmax(0)))
+
+
 def logsumexp(x: Tensor, dim: int) -> Tensor:
     """log Σ exp(x) whose gradient is 0, not NaN, where every term is −inf (torch's own gives NaN there)."""
     peak = x.detach().amax(dim, keepdim=True)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from bensemble_core.acquisition.batch import BatchBald
 from bensemble_core.acquisition.chance import Random, random, score_random
 from bensemble_core.acquisition.disagreement import (
     LeastConfidence,
@@ -20,10 +21,12 @@ from bensemble_core.acquisition.disagreement import (
     score_variation_ratio,
     variation_ratio,
 )
+from bensemble_core.acquisition.diversity import Badge, KCenter, TypiClust
 from bensemble_core.acquisition.entries import (
     Candidates,
     Context,
     Entry,
+    Picks,
     Rows,
     Selection,
     SelectionEntry,
@@ -41,7 +44,10 @@ from bensemble_core.acquisition.information import (
     score_entropy,
     score_information,
 )
+from bensemble_core.acquisition.kept import KEPT, column_of, digest
 from bensemble_core.acquisition.selection import Power, TopK
+from bensemble_core.acquisition.shortlist import short_list, short_list_size
+from bensemble_core.acquisition.targeted import Epig, epig, epig_ceiling, gaussian_epig, score_epig
 
 ACQUISITIONS: dict[str, Entry] = {
     "bald": Entry(score=score_information, options=Bald, ceiling=information_ceiling),
@@ -54,12 +60,19 @@ ACQUISITIONS: dict[str, Entry] = {
     "least_confidence": Entry(score=score_least_confidence, options=LeastConfidence, families=("categorical",)),
     "margin": Entry(score=score_margin, options=Margin, families=("categorical",)),
     "mean_std": Entry(score=score_mean_std, options=MeanStd),
+    "epig": Entry(score=score_epig, options=Epig, needs=("ensemble", "target"), ceiling=epig_ceiling),
     "random": Entry(score=score_random, options=Random, needs=()),
 }
 
 SELECTIONS: dict[str, SelectionEntry] = {
     "top_k": SelectionEntry(options=TopK),
     "power": SelectionEntry(options=Power),
+    "batchbald": SelectionEntry(options=BatchBald, needs=("scores", "predictive"), short_list="highest"),
+    "badge": SelectionEntry(
+        options=Badge, needs=("predictive", "features"), families=("categorical",), short_list="drawn"
+    ),
+    "kcenter": SelectionEntry(options=KCenter, needs=("features",), short_list="drawn"),
+    "typiclust": SelectionEntry(options=TypiClust, needs=("features",), short_list="drawn"),
 }
 
 
@@ -76,16 +89,22 @@ def resolve_selection(given: object) -> SelectionOptions:
 
 __all__ = [
     "ACQUISITIONS",
+    "KEPT",
     "SELECTIONS",
+    "Badge",
     "Bald",
+    "BatchBald",
     "Candidates",
     "Context",
     "Eig",
     "Entropy",
     "Entry",
+    "Epig",
+    "KCenter",
     "LeastConfidence",
     "Margin",
     "MeanStd",
+    "Picks",
     "Power",
     "PredictiveVariance",
     "Random",
@@ -93,10 +112,15 @@ __all__ = [
     "Selection",
     "SelectionEntry",
     "TopK",
+    "TypiClust",
     "VariationRatio",
     "bald",
+    "column_of",
+    "digest",
     "eig",
     "entropy",
+    "epig",
+    "gaussian_epig",
     "least_confidence",
     "margin",
     "mean_std",
@@ -104,5 +128,7 @@ __all__ = [
     "random",
     "resolve_acquisition",
     "resolve_selection",
+    "short_list",
+    "short_list_size",
     "variation_ratio",
 ]

@@ -13,6 +13,9 @@ _MASK = (1 << 64) - 1
 # One constant a purpose: a `power` selection must not reuse the noise of a `random` score made with the same seed.
 RANDOM_SCORE = 0x52414E444F4D
 POWER_NOISE = 0x504F574552
+SHORT_LIST = 0x53484F5254
+JOINT_OUTCOMES = 0x4A4F494E54
+SEEDING = 0x53454544
 
 
 def uniform(seed: int, rows: npt.NDArray[np.int64], stream: int) -> npt.NDArray[np.float64]:

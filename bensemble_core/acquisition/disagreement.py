@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core import mixtures
+from bensemble_core.acquisition import kernels
 from bensemble_core.acquisition.entries import Rows
 from bensemble_core.errors import InvalidOption
 from bensemble_core.options import STRICT
@@ -18,17 +19,20 @@ from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive,
 Part = Literal["total", "epistemic"]
 
 
+@kernels.fused("least_confidence")
 def least_confidence(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
     """1 − max_c p̄_c (Lewis & Gale 1994): [M, N, C] -> [N]."""
     return _doubt(mixtures.log_mean(log_probs, log_weights).exp())[0]
 
 
+@kernels.fused("margin")
 def margin(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
     """1 − (p̄₍₁₎ − p̄₍₂₎), the two most probable classes (Scheffer et al. 2001): [M, N, C] -> [N]."""
     doubt, rest = _doubt(mixtures.log_mean(log_probs, log_weights).exp())
     return doubt + rest.amax(-1)
 
 
+@kernels.fused("variation_ratio")
 def variation_ratio(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
     """1 − max_c v_c, v_c the share of member votes (argmax) for class c (Freeman 1965): [M, N, C] -> [N].
 
@@ -46,13 +50,24 @@ def variation_ratio(log_probs: Tensor, log_weights: Tensor | None = None) -> Ten
 def predictive_variance(log_probs: Tensor, log_weights: Tensor | None = None, *, part: Part = "total") -> Tensor:
     """`total` 1 − Σ_c p̄_c², the variance of the one-hot label; `epistemic` Σ_c Var_m(p_mc) by 1/M: [M, N, C] -> [N]."""
     if part == "epistemic":
-        return _spread(log_probs.exp(), log_weights).sum(-1)
+        return _epistemic_variance(log_probs, log_weights)
     if part != "total":
         raise InvalidOption(f'part is "total" or "epistemic", got {part!r}')
+    return _total_variance(log_probs, log_weights)
+
+
+@kernels.fused("total_variance")
+def _total_variance(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
     mean = mixtures.log_mean(log_probs, log_weights).exp()
     return (mean * (1 - mean)).sum(-1).clamp(min=0)
 
 
+@kernels.fused("epistemic_variance")
+def _epistemic_variance(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    return _spread(log_probs.exp(), log_weights).sum(-1)
+
+
+@kernels.fused("mean_std")
 def mean_std(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
     """mean_c sd_m(p_mc), standard deviations by 1/M (Kampffmeyer et al. 2016): [M, N, C] -> [N]."""
     return _root(_spread(log_probs.exp(), log_weights)).mean(-1)
@@ -120,29 +135,29 @@ class MeanStd:
 
 
 def score_least_confidence(predictive: Predictive, options: LeastConfidence, rows: Rows) -> Tensor:
-    return least_confidence(_categorical(predictive).log_probs, predictive.log_weights)
+    return least_confidence(kernels.inputs(_categorical(predictive)), predictive.log_weights)
 
 
 def score_margin(predictive: Predictive, options: Margin, rows: Rows) -> Tensor:
-    return margin(_categorical(predictive).log_probs, predictive.log_weights)
+    return margin(kernels.inputs(_categorical(predictive)), predictive.log_weights)
 
 
 def score_variation_ratio(predictive: Predictive, options: VariationRatio, rows: Rows) -> Tensor:
-    return variation_ratio(_categorical(predictive).log_probs, predictive.log_weights)
+    return variation_ratio(kernels.inputs(_categorical(predictive)), predictive.log_weights)
 
 
 def score_predictive_variance(predictive: Predictive, options: PredictiveVariance, rows: Rows) -> Tensor:
     if isinstance(predictive, GaussianPredictive):
         variance = predictive.variance() if options.part == "total" else predictive.epistemic_variance()
         return variance.reshape(predictive.n_rows, predictive.n_outputs).sum(-1)
-    return predictive_variance(predictive.log_probs, predictive.log_weights, part=options.part)
+    return predictive_variance(kernels.inputs(predictive), predictive.log_weights, part=options.part)
 
 
 def score_mean_std(predictive: Predictive, options: MeanStd, rows: Rows) -> Tensor:
     """Regression: the standard deviation over members of the predicted mean, averaged over outputs."""
     if isinstance(predictive, GaussianPredictive):
         return _root(predictive.epistemic_variance()).reshape(predictive.n_rows, predictive.n_outputs).mean(-1)
-    return mean_std(predictive.log_probs, predictive.log_weights)
+    return mean_std(kernels.inputs(predictive), predictive.log_weights)
 
 
 def _categorical(predictive: Predictive) -> CategoricalPredictive:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from torch import Tensor
 
@@ -13,11 +13,12 @@ from bensemble_core.predictive import Predictive
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Which rows of the pool are being scored: `count` of them from pool row `first`."""
+    """Which rows of the pool are being scored: `count` of them from pool row `first`; and what for."""
 
     seed: int
     first: int
     count: int
+    target: Predictive | None = None  # the same members on the rows to be predicted well; where "target" is a need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class Candidates:
     rows: Tensor  # [n] int64, ascending pool rows
     scores: Tensor | None = None  # [n]
     predictive: Predictive | None = None  # n rows
-    features: Tensor | None = None  # [n, F]
+    features: Tensor | None = None  # [n, F], one member's (see `Ensemble.features`), or the rows themselves
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,11 +48,20 @@ class Context:
     """What a selection may know beside the candidates."""
 
     seed: int = 0
-    target: Predictive | None = None
-    labelled_features: Tensor | None = None  # [L, F]
+    labelled_features: Tensor | None = None  # [L, F]; of the same member
 
 
-Selection: TypeAlias = Callable[[Candidates, int, Context], Tensor]  # [k] pool rows, in order
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Picks:
+    """What a selection chose, and why: for each pick one number, of which `measure` says what it is."""
+
+    rows: Tensor  # [k] int64 pool rows, in order
+    measure: str  # "score", "probability" of the draw given the earlier ones, "information_gained", "distance", …
+    values: Tensor  # [k] float64
+    notes: tuple[str, ...] = ()
+
+
+Selection: TypeAlias = Callable[[Candidates, int, Context], Picks]
 
 
 class SelectionOptions(Protocol):
@@ -60,13 +70,17 @@ class SelectionOptions(Protocol):
     @property
     def name(self) -> str: ...
 
-    def __call__(self, candidates: Candidates, k: int, context: Context) -> Tensor: ...
+    def __call__(self, candidates: Candidates, k: int, context: Context) -> Picks: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionEntry:
+    """A selection: what of `Candidates` it needs, and how the rows it looks at are found in a large pool."""
+
     options: type[SelectionOptions]
     needs: tuple[str, ...] = ("scores",)
+    families: tuple[str, ...] = ("categorical", "gaussian")
+    short_list: Literal["highest", "drawn"] | None = None  # by score, or by a seeded draw; None looks at every row
 
 
 class _HasOptions(Protocol):

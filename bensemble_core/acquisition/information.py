@@ -4,13 +4,13 @@ The kernels are pure functions of normalised log-probabilities [M, N, C] -> [N];
 no NaN, neither in the value nor in the gradient.
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from bensemble_core import mixtures
+from bensemble_core.acquisition import kernels
 from bensemble_core.acquisition.entries import Rows
 from bensemble_core.options import STRICT
 from bensemble_core.predictive import CategoricalPredictive, Estimate, Predictive
@@ -21,11 +21,13 @@ _ESTIMATE = {
 }
 
 
+@kernels.fused("entropy")
 def entropy(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
     """H[p̄] = −Σ_c p̄_c log p̄_c with p̄ = Σ_m w_m p_m (Shannon 1948): [M, N, C] -> [N]."""
     return mixtures.categorical_entropy(mixtures.log_mean(log_probs, log_weights))
 
 
+@kernels.fused("bald")
 def bald(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
     """I(y; θ | x) = H[p̄] − Σ_m w_m H[p_m] (Houlsby et al. 2011), clamped at 0 against rounding: [M, N, C] -> [N]."""
     expected = mixtures.member_average(mixtures.categorical_entropy(log_probs), log_weights)
@@ -66,13 +68,13 @@ class Entropy:
 
 def score_information(predictive: Predictive, options: Bald | Eig, rows: Rows) -> Tensor:
     if isinstance(predictive, CategoricalPredictive):
-        return bald(predictive.log_probs, predictive.log_weights)
+        return bald(kernels.inputs(predictive), predictive.log_weights)
     return predictive.mutual_information(method=options.estimate)
 
 
 def score_entropy(predictive: Predictive, options: Entropy, rows: Rows) -> Tensor:
     if isinstance(predictive, CategoricalPredictive):
-        return entropy(predictive.log_probs, predictive.log_weights)
+        return entropy(kernels.inputs(predictive), predictive.log_weights)
     return predictive.entropy(method=options.estimate)
 
 
@@ -80,6 +82,4 @@ def information_ceiling(options: Bald | Eig, family: str, log_weights: Tensor | 
     """The most that a plug-in estimate can reach, H[w] (ln M with equal weights); the moment match has none."""
     if family == "gaussian" and options.estimate == "moment_match":
         return None
-    if log_weights is None:
-        return math.log(n_members)
-    return float(mixtures.categorical_entropy(log_weights.double().log_softmax(0)))
+    return mixtures.weight_entropy(log_weights, n_members)

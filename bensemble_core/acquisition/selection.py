@@ -1,17 +1,19 @@
 """From scores to k rows: the best ones, or a random draw that prefers good ones."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from bensemble_core.acquisition import counter
-from bensemble_core.acquisition.entries import Candidates, Context
+from bensemble_core.acquisition.entries import Candidates, Context, Picks
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.options import STRICT
+
+Floats: TypeAlias = npt.NDArray[np.floating]
+Doubles: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,18 +23,21 @@ class TopK:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["top_k"] = "top_k"
 
-    def __call__(self, candidates: Candidates, k: int, context: Context) -> Tensor:
+    def __call__(self, candidates: Candidates, k: int, context: Context) -> Picks:
         scores, rows = _scores(candidates, k)
-        return torch.from_numpy(rows[highest(scores, k)])
+        picked = highest(scores, k)
+        return _picks(rows[picked], "score", scores[picked])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """k rows drawn one after another without replacement, each with probability ∝ score^β.
+    """k rows drawn one after another without replacement, a row with probability ∝ exp(β u): cheap diversity.
 
-    Gumbel top-k on β log s (Kirsch et al. 2023, stochastic batch acquisition): cheap diversity for a batch. Rows with
-    score 0 have probability 0 and follow, in a seeded order, only when the others run out. A row's noise is a function
-    of (seed, row), so rows that are excluded or added elsewhere don't change it.
+    Stochastic batch acquisition (Kirsch et al. 2023, table 1): u = log s (`power`, s^β), u = s (`softmax`) or
+    u = −log r (`softrank`, r = 1 for the highest score, equal scores ranked by row), drawn at once as the k highest of
+    β u + Gumbel noise. In the `power` form rows with score 0 have probability 0 and follow, in a seeded order, only
+    when the others run out. A row's noise is a function of (seed, row), so rows that are excluded or added elsewhere
+    don't change it. The measure of a pick is its probability given the earlier ones.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
@@ -41,27 +46,59 @@ class Power:
         default=1.0,
         metadata={"ge": 0.0, "le": 1000.0, "description": "0 is uniform over positive scores, large is top_k"},
     )
+    form: Literal["power", "softmax", "softrank"] = field(
+        default="power",
+        metadata={"description": "probability ∝ score^β, exp(β·score) or rank^-β; power needs scores of at least 0"},
+    )
 
-    def __call__(self, candidates: Candidates, k: int, context: Context) -> Tensor:
+    def __call__(self, candidates: Candidates, k: int, context: Context) -> Picks:
         scores, rows = _scores(candidates, k)
+        noise = counter.gumbel(context.seed, rows, counter.POWER_NOISE)
+        utility = self._utility(scores.astype(np.float64), rows)
+        possible = np.flatnonzero(utility > -np.inf)
+        first = min(k, possible.size)
+        picked, chances = _draw(self.beta * utility[possible], noise[possible], first)
+        picked = possible[picked]
+        if first < k:
+            zero = np.flatnonzero(utility == -np.inf)
+            later, later_chances = _draw(np.zeros(zero.size), noise[zero], k - first)
+            picked, chances = np.concatenate([picked, zero[later]]), np.concatenate([chances, later_chances])
+        return _picks(rows[picked], "probability", chances)
+
+    def _utility(self, scores: Doubles, rows: npt.NDArray[np.int64]) -> Doubles:
+        """u: [n] -> [n]."""
+        if self.form == "softmax":
+            return scores
+        if self.form == "softrank":
+            ranks = np.empty(scores.size)
+            ranks[np.argsort(-scores, kind="stable")] = np.arange(1, scores.size + 1)
+            return -np.log(ranks)
         if scores.size and scores.min() < 0:
             at = int(scores.argmin())
             raise InvalidOption(
                 f"power needs scores of at least 0, row {rows[at]} has {scores[at]:.6g}; "
-                "use an information or disagreement score, or selection top_k"
+                "use an information or disagreement score, form softmax or softrank, or selection top_k"
             )
-        keys = counter.gumbel(context.seed, rows, counter.POWER_NOISE)
-        positive = np.flatnonzero(scores > 0)
-        first = min(k, positive.size)
-        logs = np.log(scores[positive].astype(np.float64))
-        picked = positive[highest(self.beta * logs + keys[positive], first)]
-        if first < k:
-            zero = np.flatnonzero(scores == 0)
-            picked = np.concatenate([picked, zero[highest(keys[zero], k - first)]])
-        return torch.from_numpy(rows[picked])
+        logs = np.full(scores.size, -np.inf)
+        np.log(scores, out=logs, where=scores > 0)
+        return logs
 
 
-def highest(scores: npt.NDArray[np.floating], k: int) -> npt.NDArray[np.int64]:
+def _draw(log_weights: Doubles, noise: Doubles, k: int) -> tuple[npt.NDArray[np.int64], Doubles]:
+    """Gumbel top-k: k positions in the order of a draw without replacement, and each one's chance given the earlier."""
+    picked = highest(log_weights + noise, k)
+    if k == 0:
+        return picked, np.empty(0)
+    weights = np.exp(log_weights - log_weights.max())
+    rest = weights.copy()
+    rest[picked] = 0.0
+    left = rest.sum() + weights[picked][::-1].cumsum()[::-1]  # Σ over those not drawn before, added and never taken off
+    chances = np.zeros(k)  # a weight that underflows has, to double precision, no chance
+    np.divide(weights[picked], left, out=chances, where=left > 0)
+    return picked, chances
+
+
+def highest(scores: Floats, k: int) -> npt.NDArray[np.int64]:
     """Positions of the k largest, descending, ties by lower position; linear in the number of scores: [n] -> [k]."""
     if k == 0:
         return np.empty(0, dtype=np.int64)
@@ -72,14 +109,23 @@ def highest(scores: npt.NDArray[np.floating], k: int) -> npt.NDArray[np.int64]:
     return chosen[np.argsort(-scores[chosen], kind="stable")].astype(np.int64)  # both parts ascend, so ties keep order
 
 
-def _scores(candidates: Candidates, k: int) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.int64]]:
+def check_count(candidates: Candidates, k: int) -> None:
+    n_rows = candidates.rows.numel()
+    if not 0 <= k <= n_rows:
+        raise InvalidOption(f"k = {k} rows were asked for and there are {n_rows} to choose from")
+
+
+def _scores(candidates: Candidates, k: int) -> tuple[Floats, npt.NDArray[np.int64]]:
     if candidates.scores is None:
         raise InvalidOption("this selection needs a score for every candidate")
+    check_count(candidates, k)
     scores, rows = candidates.scores.detach().cpu().numpy(), candidates.rows.cpu().numpy()
-    if not 0 <= k <= rows.size:
-        raise InvalidOption(f"k = {k} rows were asked for and there are {rows.size} to choose from")
     finite = np.isfinite(scores)
     if not finite.all():
         at = int(finite.argmin())
         raise NotFinite(f"row {rows[at]} has the score {scores[at]}; a score must be finite")
     return scores, rows
+
+
+def _picks(rows: npt.NDArray[np.int64], measure: str, values: Floats) -> Picks:
+    return Picks(rows=torch.from_numpy(rows), measure=measure, values=torch.from_numpy(values.astype(np.float64)))

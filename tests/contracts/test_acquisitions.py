@@ -1,6 +1,7 @@
 """What every acquisition and every selection promises; a new entry is tested by being in its registry."""
 
-from dataclasses import FrozenInstanceError, fields
+import math
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Annotated, Any, Union
 
 import pytest
@@ -14,6 +15,7 @@ from bensemble_core.acquisition import (
     Bald,
     Candidates,
     Context,
+    Picks,
     Power,
     PredictiveVariance,
     Rows,
@@ -25,20 +27,36 @@ from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive,
 
 M, N, C = 6, 11, 4
 REGISTRIES = [(ACQUISITIONS, resolve_acquisition), (SELECTIONS, resolve_selection)]
-PAIRS = [(name, family) for name, entry in ACQUISITIONS.items() for family in entry.families]
+FAMILIES = {"categorical": "categorical", "gaussian": "gaussian", "several outputs": "gaussian"}
+PAIRS = [(n, f) for n, entry in ACQUISITIONS.items() for f, family in FAMILIES.items() if family in entry.families]
+TRIPLES = [(a, f, s) for a, f in PAIRS for s, entry in SELECTIONS.items() if FAMILIES[f] in entry.families]
+ORDER = torch.tensor([3, 0, 5, 1, 4, 2])
 
 
-def predictive(family: str, log_weights: Tensor | None = None) -> Predictive:
-    values = torch.randn(2, M, N, C, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+def predictive(family: str, log_weights: Tensor | None = None, *, n_rows: int = N, seed: int = 0) -> Predictive:
+    values = torch.randn(2, M, n_rows, C, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     if family == "categorical":
         return CategoricalPredictive(logits=values[0], log_weights=log_weights)
+    if family == "several outputs":
+        return GaussianPredictive(means=values[0], variances=values[1].exp(), log_weights=log_weights)
     return GaussianPredictive(means=values[0, ..., 0], variances=values[1, ..., 0].exp(), log_weights=log_weights)
 
 
-def scores(name: str, pred: Predictive) -> Tensor:
+def of_members(pred: Predictive, members: Tensor) -> Predictive:
+    weights = None if pred.log_weights is None else pred.log_weights[members]
+    if isinstance(pred, CategoricalPredictive):
+        return CategoricalPredictive(logits=pred.logits[members], log_weights=weights)
+    return GaussianPredictive(means=pred.means[members], variances=pred.variances[members], log_weights=weights)
+
+
+def scores(name: str, pred: Predictive, target: Predictive | None = None) -> Tensor:
+    """With a target of five other rows, where it needs one."""
     entry = ACQUISITIONS[name]
-    given = pred if "ensemble" in entry.needs else None
-    return entry.score(given, entry.options(), Rows(seed=0, first=0, count=pred.n_rows))
+    if "ensemble" not in entry.needs:
+        return entry.score(None, entry.options(), Rows(seed=0, first=0, count=pred.n_rows))
+    if "target" in entry.needs and target is None:
+        target = pred.take(torch.tensor([1, 0, 4, 2, 3]) % pred.n_rows)
+    return entry.score(pred, entry.options(), Rows(seed=0, first=0, count=pred.n_rows, target=target))
 
 
 @pytest.mark.parametrize(("name", "family"), PAIRS)
@@ -52,24 +70,55 @@ def test_every_acquisition_gives_a_finite_number_a_row(name: str, family: str) -
 
 @pytest.mark.parametrize(("name", "family"), PAIRS)
 def test_the_order_of_members_does_not_matter(name: str, family: str) -> None:
-    pred, order = predictive(family), torch.tensor([3, 0, 5, 1, 4, 2])
-    if isinstance(pred, CategoricalPredictive):
-        shuffled: Predictive = CategoricalPredictive(logits=pred.logits[order])
-    else:
-        shuffled = GaussianPredictive(means=pred.means[order], variances=pred.variances[order])
-    torch.testing.assert_close(scores(name, shuffled), scores(name, pred), rtol=1e-12, atol=1e-12)
+    pred = predictive(family)
+    torch.testing.assert_close(scores(name, of_members(pred, ORDER)), scores(name, pred), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "family"), [pair for pair in PAIRS if ACQUISITIONS[pair[0]].needs])
 def test_a_row_is_scored_by_its_own_prediction_alone(name: str, family: str) -> None:
-    pred, some = predictive(family), torch.tensor([7, 2, 2, 10])
-    torch.testing.assert_close(scores(name, pred.take(some)), scores(name, pred)[some], rtol=1e-12, atol=1e-12)
+    pred, some, target = predictive(family), torch.tensor([7, 2, 2, 10]), predictive(family, seed=1)
+    whole = scores(name, pred, target)
+    torch.testing.assert_close(scores(name, pred.take(some), target), whole[some], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "family"), PAIRS)
 def test_equal_weights_are_the_same_as_none(name: str, family: str) -> None:
     weighted = scores(name, predictive(family, torch.full((M,), 2.0)))
     torch.testing.assert_close(weighted, scores(name, predictive(family)), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "family"), [pair for pair in PAIRS if ACQUISITIONS[pair[0]].needs])
+def test_whole_weights_equal_repeated_members(name: str, family: str) -> None:
+    counts = torch.tensor([2, 0, 1, 3, 1, 1])
+    repeated = of_members(predictive(family), torch.repeat_interleave(torch.arange(M), counts))
+    weighted = scores(name, predictive(family, counts.double().log()))
+    torch.testing.assert_close(weighted, scores(name, repeated), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "family"), PAIRS)
+def test_every_score_but_a_density_s_entropy_is_at_least_zero_and_below_its_ceiling(name: str, family: str) -> None:
+    values, entry = scores(name, predictive(family)), ACQUISITIONS[name]
+    if not (name == "entropy" and family != "categorical"):
+        assert (values >= 0).all()
+    ceiling = entry.ceiling and entry.ceiling(entry.options(), FAMILIES[family], None, M)
+    if ceiling is not None:
+        assert ceiling == pytest.approx(math.log(M))
+        assert (values <= ceiling + 1e-12).all()
+
+
+@pytest.mark.parametrize(("name", "family"), PAIRS)
+def test_identical_rows_score_alike(name: str, family: str) -> None:
+    if ACQUISITIONS[name].needs:
+        values = scores(name, predictive(family).take(torch.tensor([4] * 7)))
+        torch.testing.assert_close(values, values[:1].expand(7), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "family"), PAIRS)
+def test_one_member_tells_nothing_where_members_have_to_disagree(name: str, family: str) -> None:
+    values = scores(name, of_members(predictive(family), torch.tensor([0])))
+    assert torch.isfinite(values).all()
+    if name in ("bald", "eig", "epig", "mean_std", "variation_ratio"):
+        torch.testing.assert_close(values, torch.zeros_like(values), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("registry", "resolve"), REGISTRIES)
@@ -137,21 +186,98 @@ def test_options_cannot_be_changed() -> None:
         Power().beta = 2.0  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", SELECTIONS)
-@pytest.mark.parametrize("k", [0, 1, 7, 20])
-def test_every_selection_picks_k_different_candidates_and_repeats_itself(name: str, k: int) -> None:
-    rows = torch.arange(100, 160, 3)
-    values = torch.rand(20, generator=torch.Generator().manual_seed(0))
+def candidates(acquisition: str, family: str, pred: Predictive | None = None, *, n_rows: int = N) -> Candidates:
+    """Every third pool row from 100 on, scored by the acquisition, with all that any selection needs."""
+    pred = predictive(family, n_rows=n_rows) if pred is None else pred
+    values = scores(acquisition, pred)
+    features = torch.randn(pred.n_rows, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    rows = torch.arange(100, 100 + 3 * pred.n_rows, 3)
+    return Candidates(rows=rows, scores=values - values.min(), predictive=pred, features=features)
+
+
+def same(one: Picks, other: Picks) -> bool:
+    return torch.equal(one.rows, other.rows) and torch.equal(one.values, other.values) and one.notes == other.notes
+
+
+@pytest.mark.parametrize(("acquisition", "family", "name"), TRIPLES)
+def test_every_selection_picks_k_different_candidates_and_repeats_itself(
+    acquisition: str, family: str, name: str
+) -> None:
+    select, some = resolve_selection(name), candidates(acquisition, family)
+    for k in (0, 1, 4, N):
+        picks = select(some, k, Context(seed=3))
+        assert picks.rows.dtype == torch.int64
+        assert len(set(picks.rows.tolist())) == len(picks.rows) == k
+        assert set(picks.rows.tolist()) <= set(some.rows.tolist())
+        assert picks.values.dtype == torch.float64
+        assert picks.values.shape == (k,)
+        assert torch.isfinite(picks.values).all()
+        assert (picks.values >= 0).all()
+        assert same(picks, select(some, k, Context(seed=3)))
+
+
+@pytest.mark.parametrize(
+    ("acquisition", "family", "name"),
+    [triple for triple in TRIPLES if triple[2] != "typiclust"],  # it has as many clusters as picks
+)
+def test_more_picks_begin_with_fewer(acquisition: str, family: str, name: str) -> None:
+    select, some = resolve_selection(name), candidates(acquisition, family)
+    few, all_of_them = (select(some, k, Context(seed=3)) for k in (3, N))
+    assert all_of_them.rows[:3].tolist() == few.rows.tolist()
+
+
+@pytest.mark.parametrize(("acquisition", "family", "name"), TRIPLES)
+def test_a_pool_of_one_row_has_one_answer(acquisition: str, family: str, name: str) -> None:
+    picks = resolve_selection(name)(candidates(acquisition, family, n_rows=1), 1, Context())
+    assert picks.rows.tolist() == [100]
+    assert torch.isfinite(picks.values).all()
+
+
+@pytest.mark.parametrize(("acquisition", "family", "name"), TRIPLES)
+def test_picks_do_not_depend_on_the_order_of_members(acquisition: str, family: str, name: str) -> None:
+    some = candidates(acquisition, family)
+    assert some.predictive is not None
+    shuffled = replace(some, predictive=of_members(some.predictive, ORDER))
+    one, other = (resolve_selection(name)(c, 6, Context(seed=1)) for c in (some, shuffled))
+    assert one.rows.tolist() == other.rows.tolist()
+    torch.testing.assert_close(one.values, other.values, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("family", "name"), sorted({(f, s) for _, f, s in TRIPLES}))
+def test_identical_rows_are_told_apart_by_seed_and_row_alone(family: str, name: str, seed: int) -> None:
+    one = candidates("entropy", family)
+    alike = torch.zeros(9, dtype=torch.int64)
+    assert one.predictive is not None
+    assert one.features is not None
+    assert one.scores is not None
+    copies = Candidates(
+        rows=one.rows[:9],
+        scores=one.scores[alike],
+        predictive=one.predictive.take(alike),
+        features=one.features[alike],
+    )
     select = resolve_selection(name)
-    some = Candidates(rows=rows, scores=values)
-    picked = select(some, k, Context(seed=3))
-    assert picked.dtype == torch.int64
-    assert len(set(picked.tolist())) == k
-    assert set(picked.tolist()) <= set(rows.tolist())
-    assert torch.equal(picked, select(some, k, Context(seed=3)))
+    picks = select(copies, 9, Context(seed=seed))
+    assert sorted(picks.rows.tolist()) == copies.rows.tolist()
+    if name == "power":  # drawn
+        assert picks.rows.tolist() != select(copies, 9, Context(seed=seed + 10)).rows.tolist()
+    else:
+        assert picks.rows.tolist() == copies.rows.tolist()
 
 
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_no_selection_invents_rows(name: str) -> None:
+    some = candidates("entropy", "categorical", n_rows=2)
     with pytest.raises(InvalidOption, match="there are 2"):
-        resolve_selection(name)(Candidates(rows=torch.arange(2), scores=torch.ones(2)), 3, Context())
+        resolve_selection(name)(some, 3, Context())
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_a_selection_does_with_what_it_says_it_needs(name: str) -> None:
+    entry, some = SELECTIONS[name], candidates("bald", "categorical")
+    kept = {need: getattr(some, need) for need in entry.needs}
+    assert len(resolve_selection(name)(Candidates(rows=some.rows, **kept), 3, Context()).rows) == 3
+    for need in set(entry.needs) - ({"scores"} if entry.short_list else set()):  # there scores make the short list
+        with pytest.raises(InvalidOption, match="needs"):
+            resolve_selection(name)(Candidates(rows=some.rows, **{**kept, need: None}), 3, Context())

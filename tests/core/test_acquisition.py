@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,7 +119,8 @@ def test_float32_bald_is_never_negative(lp: Tensor) -> None:
     assert (acq.bald(lp) >= 0).all()
 
 
-def test_float32_bald_of_members_that_agree_is_not_negative_where_rounding_is() -> None:
+def test_the_float32_formula_of_bald_is_not_negative_where_rounding_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENSEMBLE_KERNELS", "off")
     one = torch.randn(1, 2000, 5, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
     same = one.expand(7, -1, -1)
     by_hand = acq.entropy(same) - acq.entropy(one)
@@ -274,30 +276,67 @@ def candidates(scores: list[float], rows: list[int] | None = None) -> Candidates
 
 def test_top_k_answers_with_pool_rows() -> None:
     picked = TopK()(candidates([0.1, 0.5, 0.5, 0.2], rows=[3, 7, 9, 20]), 3, Context())
-    assert picked.tolist() == [7, 9, 20]
+    assert picked.rows.tolist() == [7, 9, 20]
+    assert (picked.measure, picked.values.tolist()) == ("score", [0.5, 0.5, 0.2])
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0, 3.0])
 def test_power_draws_one_row_with_probability_of_its_score_to_beta(beta: float) -> None:
     scores = [0.1, 0.5, 1.0, 2.0]
     seeds = 4000
-    seen = Counter(int(Power(beta=beta)(candidates(scores), 1, Context(seed=seed))) for seed in range(seeds))
+    seen = Counter(int(Power(beta=beta)(candidates(scores), 1, Context(seed=seed)).rows) for seed in range(seeds))
     share = np.array(scores) ** beta / np.sum(np.array(scores) ** beta)
     assert stats.chisquare([seen[i] for i in range(4)], share * seeds).pvalue > 1e-3
 
 
 def test_power_draws_later_rows_from_those_that_are_left() -> None:
     scores, seeds = np.array([0.5, 1.0, 2.0]), 4000
-    seen = Counter(tuple(Power()(candidates(scores.tolist()), 2, Context(seed=s)).tolist()) for s in range(seeds))
+    seen = Counter(tuple(Power()(candidates(scores.tolist()), 2, Context(seed=s)).rows.tolist()) for s in range(seeds))
     pairs = [(i, j) for i in range(3) for j in range(3) if i != j]
     share = [scores[i] / scores.sum() * scores[j] / (scores.sum() - scores[i]) for i, j in pairs]
     assert stats.chisquare([seen[pair] for pair in pairs], np.array(share) * seeds).pvalue > 1e-3
 
 
+@pytest.mark.parametrize(
+    ("form", "weights"),
+    [
+        ("power", lambda s: s**1.5),
+        ("softmax", lambda s: np.exp(1.5 * s)),
+        ("softrank", lambda s: stats.rankdata(-s) ** -1.5),
+    ],
+)
+def test_every_form_draws_pairs_with_its_own_probabilities_and_tells_them(
+    form: Any, weights: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    scores, seeds = np.array([0.2, 2.0, 1.0, 0.5]), 6000
+    share, seen = weights(scores), Counter[tuple[int, ...]]()
+    for seed in range(seeds):
+        picks = Power(beta=1.5, form=form)(candidates(scores.tolist()), 2, Context(seed=seed))
+        first, second = picks.rows.tolist()
+        expected = [share[first] / share.sum(), share[second] / (share.sum() - share[first])]
+        assert picks.values.tolist() == pytest.approx(expected, rel=1e-12)
+        seen[first, second] += 1
+    pairs = [(i, j) for i in range(4) for j in range(4) if i != j]
+    chance = [share[i] / share.sum() * share[j] / (share.sum() - share[i]) for i, j in pairs]
+    assert stats.chisquare([seen[pair] for pair in pairs], np.array(chance) * seeds).pvalue > 1e-3
+
+
+def test_softmax_and_softrank_take_scores_below_zero_and_zero_scores_like_any_other() -> None:
+    for form in ("softmax", "softrank"):
+        picks = Power(form=form)(candidates([-2.0, 0.0, 1.0]), 3, Context(seed=1))  # type: ignore[arg-type]
+        assert sorted(picks.rows.tolist()) == [0, 1, 2]
+        assert picks.values[-1] == 1.0
+
+
+def test_probabilities_of_zero_scores_are_those_of_the_rows_that_are_left() -> None:
+    picks = Power()(candidates([0.0, 2.0, 0.0, 0.0]), 4, Context(seed=2))
+    assert picks.values.tolist() == pytest.approx([1, 1 / 3, 1 / 2, 1])
+
+
 def test_power_takes_zero_scores_only_when_the_others_run_out() -> None:
     orders = set()
     for seed in range(50):
-        picked = Power()(candidates([0.0, 1e-300, 0.0, 3.0, 0.0]), 5, Context(seed=seed)).tolist()
+        picked = Power()(candidates([0.0, 1e-300, 0.0, 3.0, 0.0]), 5, Context(seed=seed)).rows.tolist()
         assert set(picked[:2]) == {1, 3}
         orders.add(tuple(picked[2:]))
     assert len(orders) == 6
@@ -305,19 +344,19 @@ def test_power_takes_zero_scores_only_when_the_others_run_out() -> None:
 
 def test_power_with_a_large_beta_is_top_k() -> None:
     some = candidates([0.3, 0.9, 0.1, 0.5])
-    assert Power(beta=1000.0)(some, 4, Context(seed=5)).tolist() == TopK()(some, 4, Context()).tolist()
+    assert Power(beta=1000.0)(some, 4, Context(seed=5)).rows.tolist() == TopK()(some, 4, Context()).rows.tolist()
 
 
 def test_power_noise_of_a_row_does_not_depend_on_the_other_rows() -> None:
     scores = torch.rand(200, generator=torch.Generator().manual_seed(0)).double() + 0.1
     rows = torch.arange(200)
-    full = Power()(Candidates(rows=rows, scores=scores), 200, Context(seed=4)).tolist()
-    odd = Power()(Candidates(rows=rows[1::2], scores=scores[1::2]), 100, Context(seed=4)).tolist()
+    full = Power()(Candidates(rows=rows, scores=scores), 200, Context(seed=4)).rows.tolist()
+    odd = Power()(Candidates(rows=rows[1::2], scores=scores[1::2]), 100, Context(seed=4)).rows.tolist()
     assert odd == [row for row in full if row % 2]
 
 
 def test_power_does_not_reuse_the_noise_of_random_scores() -> None:
-    drawn = Power()(candidates([1.0] * 100), 100, Context(seed=6))
+    drawn = Power()(candidates([1.0] * 100), 100, Context(seed=6)).rows
     assert not torch.equal(drawn, acq.random(6, 0, 100).argsort(descending=True))
 
 

@@ -9,10 +9,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from bensemble_core.acquisition import SELECTIONS, Bald, Power, SelectionEntry, TopK
+from bensemble_core.acquisition import (
+    SELECTIONS,
+    Bald,
+    BatchBald,
+    Candidates,
+    Context,
+    KCenter,
+    Power,
+    SelectionEntry,
+    TopK,
+    short_list,
+    short_list_size,
+)
 from bensemble_core.errors import Cancelled, InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
-from bensemble_core.scoring import CHUNK_ROWS, choose, conclude, rank, score
+from bensemble_core.ranking import choose, conclude, rank
+from bensemble_core.scoring import CHUNK_ROWS, score
 
 
 class LinearEnsemble:
@@ -39,6 +52,9 @@ class LinearEnsemble:
                 yield CategoricalPredictive(logits=outputs, log_weights=self.log_weights)
             else:
                 yield GaussianPredictive(means=outputs[..., 0], variances=torch.ones_like(outputs[..., 0]))
+
+    def features(self, x: Tensor) -> Tensor:
+        return 2 * x
 
 
 def inputs(n_rows: int, seed: int = 1) -> Tensor:
@@ -237,6 +253,102 @@ def test_scores_computed_shard_by_shard_conclude_in_the_same_ranking() -> None:
         assert (concluded.n_scored, concluded.notes) == (ranking.n_scored, ranking.notes)
 
 
+SETS = ["batchbald", "badge", "kcenter", "typiclust"]
+
+
+@pytest.mark.parametrize("selection", SETS)
+def test_a_set_selection_ranks_arrays_shards_and_memory_maps_alike(selection: str, tmp_path: Path) -> None:
+    ensemble, x = LinearEnsemble(), inputs(2 * CHUNK_ROWS + 77)
+    np.save(tmp_path / "x.npy", x[CHUNK_ROWS : 2 * CHUNK_ROWS].numpy())
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    how = {"name": selection, "short_list": 200}
+    one = rank(ensemble, x, selection=how, k=6, seed=8, exclude=[5, 2000], labelled=inputs(9, seed=2))
+    shards = [x[:CHUNK_ROWS], mapped, x[2 * CHUNK_ROWS :]]
+    many = rank(ensemble, shards, selection=how, k=6, seed=8, exclude=[5, 2000], labelled=inputs(9, seed=2).numpy())
+    assert len(set(one.rows.tolist())) == 6
+    assert torch.equal(one.rows, many.rows)
+    assert torch.equal(one.values, many.values)
+    assert (one.measure, one.notes, one.n_scored) == (many.measure, many.notes, len(x) - 2)
+    assert torch.equal(one.scores, score(ensemble, x)[one.rows])
+
+
+def test_batchbald_looks_at_the_highest_scores_alone() -> None:
+    ensemble, x = LinearEnsemble(), inputs(1500)
+    ranking = rank(ensemble, x, selection=BatchBald(short_list=40), k=5)
+    listed = score(ensemble, x).argsort(descending=True, stable=True)[:40].sort().values
+    (predictive,) = ensemble.iter_predict(x[listed], 40)
+    expected = BatchBald()(Candidates(rows=listed, predictive=predictive), 5, Context())
+    assert ranking.rows.tolist() == expected.rows.tolist()
+    torch.testing.assert_close(ranking.values, expected.values, rtol=1e-4, atol=1e-6)
+    assert ranking.measure == "information_gained"
+
+
+def test_k_center_looks_at_a_seeded_draw_of_rows_and_keeps_away_from_labelled_ones() -> None:
+    ensemble, x, labelled = LinearEnsemble(), inputs(1500), inputs(20, seed=3)
+    how, entry, rows = KCenter(short_list=100), SELECTIONS["kcenter"], torch.arange(1500)
+    listed = short_list(entry, how, rows, torch.zeros(1500), 4, 7)
+    assert listed.tolist() == sorted(set(listed.tolist()))
+    assert len(listed) == 100
+    assert set(short_list(entry, how, rows[500:], torch.zeros(1000), 4, 7).tolist()) >= {
+        r for r in listed.tolist() if r >= 500
+    }
+    ranking = rank(ensemble, x, selection=how, k=4, seed=7, labelled=labelled)
+    assert ranking.rows[0] == listed[torch.cdist(x[listed], labelled).amin(1).argmax()]
+    assert ranking.values[0].item() == pytest.approx(
+        2 * torch.cdist(x[listed], labelled).amin(1).max().item(), rel=1e-5
+    )
+
+
+def test_the_size_of_a_short_list_is_five_rows_a_pick_five_thousand_or_what_was_asked_for() -> None:
+    assert [short_list_size(BatchBald(), k) for k in (1, 1000, 10_000)] == [5000, 5000, 50_000]
+    assert short_list_size(BatchBald(short_list=30), 30) == 30
+    with pytest.raises(InvalidOption, match="short_list has to be at least k = 31, got 30"):
+        rank(LinearEnsemble(), inputs(100), selection=BatchBald(short_list=30), k=31)
+
+
+@pytest.mark.parametrize("selection", ["typiclust", "kcenter"])
+def test_before_there_is_an_ensemble_rows_are_compared_as_they_are_and_the_ranking_says_so(selection: str) -> None:
+    x = inputs(300)
+    ranking = rank(None, x.numpy(), acquisition="random", selection=selection, k=8, seed=1)
+    some = Candidates(rows=torch.arange(300), features=x)
+    assert torch.equal(ranking.rows, SELECTIONS[selection].options()(some, 8, Context(seed=1)).rows)
+    assert ranking.notes == (
+        f"there is no ensemble yet: {selection} compared the rows as they were given, in their own units",
+    )
+    whole = rank(None, (100 * x).int(), acquisition="random", selection=selection, k=8)
+    assert len(set(whole.rows.tolist())) == 8
+
+
+def test_a_selection_that_does_not_fit_is_refused_before_any_row_is_scored() -> None:
+    def report(done: int, total: int, message: str) -> None:
+        raise AssertionError("scored")
+
+    for selection in ("batchbald", "badge"):
+        with pytest.raises(InvalidOption, match=f"{selection} needs an ensemble; .* top_k, power, kcenter, typiclust"):
+            rank(None, inputs(9), acquisition="random", selection=selection, k=2, report=report)
+    with pytest.raises(InvalidOption, match="badge is not defined for a gaussian likelihood; use one of top_k"):
+        rank(LinearEnsemble(family="gaussian"), inputs(9), selection="badge", k=2, report=report)
+
+
+@pytest.mark.parametrize("selection", SETS)
+def test_scores_alone_do_not_make_a_set_and_with_rows_to_gather_they_do(selection: str) -> None:
+    ensemble, x = LinearEnsemble(), inputs(CHUNK_ROWS)
+    with pytest.raises(InvalidOption, match=f"{selection} needs .*, which a vector of scores does not have"):
+        conclude(ensemble, score(ensemble, x), selection=selection, k=4)
+    concluded = conclude(ensemble, score(ensemble, x), selection=selection, k=4, gather=lambda rows: x[rows])
+    assert torch.equal(concluded.rows, rank(ensemble, x, selection=selection, k=4).rows)
+
+
+def test_a_power_ranking_tells_the_probability_of_every_draw() -> None:
+    ensemble, x = LinearEnsemble(), inputs(500)
+    ranking, scores = rank(ensemble, x, selection="power", k=5, seed=3), score(ensemble, x).double()
+    left = scores.sum()
+    for row, value in zip(ranking.rows.tolist(), ranking.values.tolist(), strict=True):
+        assert value == pytest.approx(float(scores[row] / left), rel=1e-9)
+        left = left - scores[row]
+    assert ranking.measure == "probability"
+
+
 def test_shards_that_are_no_arrays_of_rows_are_refused() -> None:
     with pytest.raises(InvalidData, match="sequence of such arrays"):
         rank(LinearEnsemble(), [inputs(3)[0]], k=1)
@@ -254,6 +366,14 @@ def test_a_vote_ranking_says_how_many_rows_tie() -> None:
     tied = int((score(ensemble, x, "variation_ratio") == ranking.scores.min()).sum())
     assert f"{tied} rows tie" in ranking.notes[0]
     assert "4 members" in ranking.notes[0]
+
+
+@pytest.mark.parametrize("selection", ["top_k", "power", "batchbald"])
+@pytest.mark.parametrize("family", ["categorical", "gaussian"])
+def test_one_member_has_no_information_and_the_ranking_says_so(family: str, selection: str) -> None:
+    ranking = rank(LinearEnsemble(n_members=1, family=family), inputs(50), selection=selection, k=5)
+    assert ranking.scores.tolist() == [0.0] * 5
+    assert "one member cannot disagree with itself: bald is 0 for every row" in ranking.notes[0]
 
 
 def test_a_saturated_information_ranking_asks_for_more_members() -> None:

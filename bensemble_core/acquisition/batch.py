@@ -1,0 +1,183 @@
+"""BatchBALD: the batch whose labels together tell most about which member is right."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bensemble_core import mixtures
+from bensemble_core.acquisition import counter, shortlist
+from bensemble_core.acquisition.entries import Candidates, Context, Picks
+from bensemble_core.acquisition.joint import Outcomes, probabilities
+from bensemble_core.acquisition.selection import check_count
+from bensemble_core.errors import InvalidOption, NotFinite
+from bensemble_core.options import STRICT
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
+
+# Nats; gains nearer than this are equal but for rounding, and the lower row is taken.
+TIE, DRAWN_TIE = 1e-10, 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchBald:
+    """Greedily the row that adds most to I(y₁…y_b; member), the information of the whole batch.
+
+    Classification (Kirsch et al. 2019): the joint outcomes of the batch are enumerated while there are at most
+    `outcomes` of them, C^(b−1) for the b-th pick. A gain can then only shrink as the batch grows (submodularity), so
+    last step's gain bounds this step's and most rows are never looked at again (Minoux 1978). Beyond it `outcomes` of
+    them are drawn from the members' mixture, as in the paper's section 3.3.2, and every row is looked at, for a noisy
+    gain bounds nothing. Two departures: what is averaged is H[y | y₁…y_b], not the joint entropy, which differs by a
+    number common to all rows; and draws are systematic and extended pick by pick, not drawn anew.
+
+    Regression: ½ log det(I + D^-½ Cov_m(μ) D^-½) over the batch, D its noise (moment match; with the covariance of the
+    members' predictions it is the black-box batch of Kirsch 2023, the kernel form of Holzmüller et al. 2023).
+
+    Scores only make the short list; bald fits best. Weights of members are respected. The measure of a pick is the
+    information it added, in nats.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    name: Literal["batchbald"] = "batchbald"
+    outcomes: int = field(
+        default=10_000,
+        metadata={
+            "ge": 1,
+            "le": 1_000_000,
+            "description": "Joint outcomes of a batch: enumerated up to this many, drawn beyond; memory grows with it",
+        },
+    )
+    short_list: int | None = field(default=None, metadata=shortlist.OPTION)
+
+    def __call__(self, candidates: Candidates, k: int, context: Context) -> Picks:
+        check_count(candidates, k)
+        predictive = candidates.predictive
+        if predictive is None:
+            raise InvalidOption("batchbald needs the members' predictions for every candidate; pass predictive=…")
+        with torch.no_grad():
+            if isinstance(predictive, CategoricalPredictive):
+                picked, gains, notes = self._classes(predictive, candidates.rows, k, context.seed)
+            else:
+                picked, gains = covariance_picks(predictive, k)
+                notes = []
+                _check_finite(torch.tensor(gains), candidates.rows[picked])
+        values = torch.tensor(gains, dtype=torch.float64).clamp(min=0)
+        rows = candidates.rows.cpu()[torch.tensor(picked, dtype=torch.int64)]
+        return Picks(rows=rows, measure="information_gained", values=values, notes=tuple(notes))
+
+    def _classes(
+        self, predictive: CategoricalPredictive, rows: Tensor, k: int, seed: int
+    ) -> tuple[list[int], list[float], list[str]]:
+        log_weights = mixtures.normalised(predictive.log_weights, predictive.n_members, predictive.logits.double())
+        history = [Outcomes.none(log_weights)]  # after 0, 1, … picks
+        everyone = torch.arange(predictive.n_rows, device=predictive.logits.device)
+        bounds = history[0].gains(predictive, everyone) if k else torch.empty(0)
+        _check_finite(bounds, rows)
+        known = torch.zeros_like(everyone)  # how many picks a row's bound takes into account
+        alone, picked, gains, drawn_from = bounds.clone(), list[int](), list[float](), 0
+        for step in range(k):
+            if step:
+                last = picked[-1]
+                u = counter.uniform(seed, np.array([int(rows[last])]), counter.JOINT_OUTCOMES)[0]
+                history.append(history[-1].then(probabilities(predictive, last), self.outcomes, float(u)))
+                if history[-1].is_exact:
+                    _tighten(bounds, known, history, predictive)
+                else:
+                    history, drawn_from = history[-1:], drawn_from or step + 1
+                    left = (bounds > -math.inf).nonzero()[:, 0]
+                    bounds[left] = history[-1].gains(predictive, left)
+            at = first_of_best(bounds, TIE if history[-1].is_exact else DRAWN_TIE)
+            picked.append(at)
+            gains.append(float(bounds[at]))
+            bounds[at] = -math.inf
+        notes = _ceiling_notes(predictive, sum(gains), float(alone[picked].sum()), k)
+        if drawn_from:
+            notes.append(
+                f"from pick {drawn_from} on the information gained is an estimate from {self.outcomes} drawn outcomes"
+            )
+        return picked, gains, notes
+
+
+def _tighten(bounds: Tensor, known: Tensor, history: list[Outcomes], predictive: CategoricalPredictive) -> None:
+    """Replace bounds by gains, highest first, until no bound that is left reaches the best gain: [n], [n], in place.
+
+    One more pick taken into account costs C times as much, so a row climbs pick by pick, as far as its bound is high.
+    """
+    best = -math.inf
+    while True:
+        in_play = (known < len(history) - 1) & (bounds > -math.inf) & (bounds >= best - TIE)
+        if not in_play.any():
+            return
+        hopes = bounds.masked_fill(~in_play, -math.inf)
+        n_picks = int(known[hopes.argmax()]) + 1
+        alike = (in_play & (known == n_picks - 1)).nonzero()[:, 0]
+        outcomes = history[n_picks]
+        n_together = min(alike.numel(), outcomes.block_rows(predictive.n_members, predictive.logits.shape[2]))
+        some = alike[hopes[alike].topk(n_together).indices]
+        bounds[some] = outcomes.gains(predictive, some)
+        known[some] = n_picks
+        if n_picks == len(history) - 1:
+            best = max(best, float(bounds[some].max()))
+
+
+def covariance_picks(predictive: GaussianPredictive, k: int) -> tuple[list[int], list[float]]:
+    """k positions that greedily maximise ½ log det(I + Σ_i A_i A_iᵀ), A_i [M, T] = √w_m (μ_m − μ̄)/σ̄; and their gains.
+
+    V_i = (I + Σ_picked A Aᵀ)^-½ A_i is held for every row, so that a gain is ½ log det(I + V_iᵀ V_i); a pick's output v
+    changes it by one rank, V ← (I − c v vᵀ) V with (1 − c|v|²)² = 1/(1 + |v|²). O(n M T) a pick, and no [n, n].
+    """
+    shape = (predictive.n_members, predictive.n_rows, predictive.n_outputs)
+    means, noise = predictive.means.double(), predictive.aleatoric_variance().double()
+    weights = mixtures.normalised(predictive.log_weights, shape[0], means).exp()
+    spread = (means - mixtures.member_average(means, predictive.log_weights)) / noise.sqrt()
+    v = spread.reshape(shape) * weights.sqrt()[:, None, None]  # [M, n, T]
+    identity = torch.eye(shape[2], dtype=v.dtype, device=v.device)
+    open_rows = torch.ones(shape[1], dtype=torch.bool, device=v.device)
+    picked, gains = list[int](), list[float]()
+    for _ in range(k):
+        if shape[2] == 1:
+            gain = 0.5 * torch.log1p(v[..., 0].square().sum(0))
+        else:
+            gain = 0.5 * torch.logdet(identity + torch.einsum("mnt,mns->nts", v, v))
+        at = first_of_best(gain.masked_fill(~open_rows, -math.inf), TIE)
+        picked.append(at)
+        gains.append(float(gain[at]))
+        open_rows[at] = False
+        for output in range(shape[2]):
+            one = v[:, at, output].clone()
+            size = float(one @ one)
+            if size > 0:
+                v -= ((1 - 1 / math.sqrt(1 + size)) / size) * one[:, None, None] * torch.tensordot(one, v, 1)
+    return picked, gains
+
+
+def first_of_best(values: Tensor, tolerance: float) -> int:
+    """Lowest position whose value is within the tolerance of the largest; one that is not a number comes first."""
+    best = values.max()
+    return int((values.isnan() | (values >= best - tolerance)).nonzero()[0])
+
+
+def _check_finite(gains: Tensor, rows: Tensor) -> None:
+    finite = gains.isfinite()
+    if not finite.all():
+        at = int((~finite).nonzero()[0])
+        raise NotFinite(f"row {int(rows[at])} adds {float(gains[at])} nats; check the ensemble's predictions for it")
+
+
+def _ceiling_notes(predictive: CategoricalPredictive, joint: float, alone: float, k: int) -> list[str]:
+    """`joint` is the batch's information, `alone` the sum over its rows, which bounds what more members could find."""
+    n_members = predictive.n_members
+    ceiling = mixtures.weight_entropy(predictive.log_weights, n_members)
+    if n_members == 1:
+        return ["one member cannot disagree with itself: no row adds information, and these are simply the first ones"]
+    if joint <= 0.9 * ceiling:
+        return []
+    joint = min(joint, ceiling)  # an estimate from drawn outcomes may pass it
+    needed, enough = (math.ceil(math.exp(min(nats, 20.0) / 0.9)) for nats in (joint, alone))
+    return [
+        f"{n_members} members can tell {ceiling:.4g} nats and these {k} rows use up {joint:.4g}: the later picks are "
+        f"noise. More than {max(needed, n_members + 1):,} members are needed, {max(enough, n_members + 1):,} would do "
+        "for a batch of this size"
+    ]

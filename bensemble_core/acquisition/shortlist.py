@@ -1,0 +1,47 @@
+"""Which rows of a large pool a set selection looks at, so that its memory is O(short list) and not O(pool)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bensemble_core.acquisition import counter
+from bensemble_core.acquisition.entries import SelectionEntry
+from bensemble_core.acquisition.selection import highest
+from bensemble_core.errors import InvalidOption
+
+LEAST, PER_PICK = 5_000, 5
+
+OPTION = {
+    "ge": 1,
+    "le": 1_000_000,
+    "description": f"How many rows to look at, at least k; by default {LEAST} or {PER_PICK} a pick, whichever is more",
+}
+
+
+def short_list_size(options: Any, k: int) -> int:
+    """What was asked for, or the larger of 5,000 rows and 5 rows a pick."""
+    if options.short_list is None:
+        return max(LEAST, PER_PICK * k)
+    size = int(options.short_list)
+    if size < k:
+        raise InvalidOption(f"{options.name}: short_list has to be at least k = {k}, got {size}")
+    return size
+
+
+def short_list(entry: SelectionEntry, options: Any, rows: Tensor, scores: Tensor, k: int, seed: int) -> Tensor:
+    """The rows to look at, ascending: rows [n], their scores [n] -> [min(n, size)].
+
+    Those with the highest score (ties by lower row) or, for a selection that does not use scores, a uniform draw in
+    which a row's luck is a function of (seed, row) alone.
+    """
+    if entry.short_list is None:
+        return rows
+    size = short_list_size(options, k)
+    if size >= rows.numel():
+        return rows
+    if entry.short_list == "highest":
+        keys = scores.detach().cpu().numpy()
+    else:
+        keys = counter.uniform(seed, rows.cpu().numpy(), counter.SHORT_LIST)
+    return rows[torch.from_numpy(highest(keys, size)).sort().values]

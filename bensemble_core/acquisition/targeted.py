@@ -1,0 +1,130 @@
+"""Expected predictive information gain: what a label would tell about the labels of the rows that matter."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from bensemble_core import mixtures
+from bensemble_core.acquisition.entries import Rows
+from bensemble_core.errors import InvalidData, InvalidOption
+from bensemble_core.options import STRICT
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+
+_CELLS = 1 << 20  # numbers of a joint distribution held at once: 8 MB
+
+
+def epig(log_probs: Tensor, target_log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """I(y; y* | x, x*) averaged over the target rows x* (Bickford Smith et al. 2023): [M, N, C], [M, R, C] -> [N].
+
+    H[p̄] + H[p̄*] − H[Σ_m w_m p_m(y) p_m(y*)], clamped at 0 against rounding; at most `bald`, so at most H[w]. Both
+    come from the same members. Summed in float64 over blocks of rows and target rows, so that no [N, R, C, C] is held.
+    """
+    if log_probs.shape[0] != target_log_probs.shape[0]:
+        raise InvalidData(
+            f"rows and target rows are predicted by the same members, got {log_probs.shape[0]} and "
+            f"{target_log_probs.shape[0]} of them"
+        )
+    n_targets = _some(target_log_probs.shape[1])
+    p, q = log_probs.double(), target_log_probs.double()
+    weights = mixtures.normalised(log_weights, p.shape[0], p).exp()  # [M]
+    apart = mixtures.categorical_entropy(mixtures.log_mean(p, log_weights))  # [N]
+    apart = apart + mixtures.categorical_entropy(mixtures.log_mean(q, log_weights)).mean()
+    p, q = (weights[:, None, None] * p.exp()).permute(1, 2, 0), q.exp()  # [N, C, M], [M, R, C]
+    totals = []
+    for rows, targets in _blocks(p.shape[0], n_targets, p.shape[1] * q.shape[2]):
+        together = torch.zeros(len(rows), dtype=p.dtype, device=p.device)
+        for target in targets:
+            joint = p[rows.start : rows.stop] @ q[:, target.start : target.stop].flatten(1)  # [n, C, rC]
+            together = together - (joint * joint.clamp(min=1e-300).log()).sum((1, 2))
+        totals.append(together)
+    return (
+        (apart - torch.cat(totals) / n_targets).clamp(min=0).to(log_probs.dtype) if totals else log_probs.new_empty(0)
+    )
+
+
+def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive) -> Tensor:
+    """The same for regression, (y, y*) replaced by the Gaussian with its moments: -> [N].
+
+    −½ log(1 − ρ²), ρ = Cov_m(μ, μ*) / √((Var_m μ + σ̄²)(Var_m μ* + σ̄*²)); with T outputs −½ log det(I − K Kᵀ), where
+    K = L⁻¹ Cov_m(μ, μ*) L*⁻ᵀ and L, L* are Cholesky factors of the rows' own covariances, noise included.
+    """
+    if predictive.n_members != target.n_members:
+        raise InvalidData(
+            f"rows and target rows are predicted by the same members, got {predictive.n_members} and "
+            f"{target.n_members} of them"
+        )
+    n_targets = _some(target.n_rows)
+    a, b = _whitened(predictive), _whitened(target)  # [N, T, M], [R, T*, M]
+    n_outputs, n_target_outputs = a.shape[1], b.shape[1]
+    identity = torch.eye(n_outputs, dtype=a.dtype, device=a.device)
+    totals = []
+    for rows, targets in _blocks(a.shape[0], n_targets, n_outputs * max(n_outputs, n_target_outputs)):
+        gained = torch.zeros(len(rows), dtype=a.dtype, device=a.device)
+        for target_rows in targets:
+            left, right = a[rows.start : rows.stop], b[target_rows.start : target_rows.stop]
+            k = torch.einsum("ntm,rsm->nrts", left, right)
+            if n_outputs == 1:
+                gained = gained - 0.5 * torch.log1p(-k.square().sum((-2, -1))).sum(1)
+            else:
+                factor = torch.linalg.cholesky(identity - k @ k.mT)
+                gained = gained - torch.diagonal(factor, dim1=-2, dim2=-1).log().sum((1, 2))
+        totals.append(gained)
+    return (torch.cat(totals) / n_targets).clamp(min=0).to(predictive.means.dtype) if totals else a.new_empty(0)
+
+
+def _whitened(predictive: GaussianPredictive) -> Tensor:
+    """L⁻¹(μ_m − μ̄)√w_m in float64, L Lᵀ = Cov_m(μ) + diag σ̄²: [N, T, M]."""
+    shape = (predictive.n_members, predictive.n_rows, predictive.n_outputs)
+    means, noise = predictive.means.double(), predictive.aleatoric_variance().double()
+    weights = mixtures.normalised(predictive.log_weights, shape[0], means).exp()
+    spread = (means - mixtures.member_average(means, predictive.log_weights)).reshape(shape).permute(1, 2, 0)
+    spread = spread * weights.sqrt()
+    covariance = spread @ spread.mT + torch.diag_embed(noise.reshape(shape[1:]))
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    whitened: Tensor = torch.linalg.solve_triangular(factor, spread, upper=False)
+    return whitened.masked_fill((failed != 0)[:, None, None], math.nan)  # a member that is not finite; the row is named
+
+
+def _blocks(n_rows: int, n_targets: int, cells: int) -> Iterator[tuple[range, list[range]]]:
+    """Blocks of rows, each with all blocks of target rows; `cells` numbers for a pair of rows."""
+    pairs = max(1, _CELLS // cells)
+    step = max(1, min(n_targets, math.isqrt(pairs)))
+    targets = [range(at, min(at + step, n_targets)) for at in range(0, n_targets, step)]
+    for at in range(0, n_rows, max(1, pairs // step)):
+        yield range(at, min(at + max(1, pairs // step), n_rows)), targets
+
+
+def _some(n_targets: int) -> int:
+    if n_targets == 0:
+        raise InvalidData("the target set has no rows; epig is an average over at least one")
+    return n_targets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epig:
+    """What the label would tell about the labels of a target set: rows that help where it matters."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    name: Literal["epig"] = "epig"
+
+
+def score_epig(predictive: Predictive, options: Epig, rows: Rows) -> Tensor:
+    target = rows.target
+    if target is None:
+        raise InvalidOption("epig needs a target set; pass target=…, the rows whose labels are to be predicted well")
+    if isinstance(predictive, CategoricalPredictive) and isinstance(target, CategoricalPredictive):
+        return epig(predictive.log_probs, target.log_probs, predictive.log_weights)
+    if isinstance(predictive, GaussianPredictive) and isinstance(target, GaussianPredictive):
+        return gaussian_epig(predictive, target)
+    raise InvalidData(
+        f"the rows' predictive is {predictive.family} and the target's {target.family}; both come from one ensemble"
+    )
+
+
+def epig_ceiling(options: Epig, family: str, log_weights: Tensor | None, n_members: int) -> float | None:
+    """H[w] (ln M with equal weights), as for `bald`; the Gaussian form has none."""
+    return None if family == "gaussian" else mixtures.weight_entropy(log_weights, n_members)

@@ -1,0 +1,245 @@
+"""From the scores of a pool to the k rows to label next."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS, resolve_acquisition, resolve_selection, short_list
+from bensemble_core.acquisition.entries import Candidates, Context, Picks, SelectionOptions
+from bensemble_core.errors import InvalidData, InvalidOption
+from bensemble_core.predictive import Predictive
+from bensemble_core.scoring import (
+    Array,
+    Pool,
+    Report,
+    Scorable,
+    as_shards,
+    as_tensor,
+    check_family,
+    predict_all,
+    score_shards,
+)
+
+Exclude: TypeAlias = Tensor | npt.NDArray[Any] | Iterable[int]  # a mask over the pool, or row numbers
+Gather: TypeAlias = Callable[[Tensor], Array]  # pool rows [n], ascending -> their inputs [n, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ranking:
+    rows: Tensor  # [k] int64, best first
+    scores: Tensor  # [k]
+    n_scored: int  # rows that could be chosen, excluded ones not counted
+    measure: str  # what the selection did for a pick: "score", "probability", "information_gained", "distance", …
+    values: Tensor  # [k] float64, that number for each
+    notes: tuple[str, ...] = ()  # what a reader of this ranking should know
+
+
+def choose(
+    scores: Array,
+    selection: object = "top_k",
+    *,
+    k: int,
+    seed: int = 0,
+    exclude: Exclude | None = None,
+) -> tuple[Tensor, Tensor]:
+    """k rows by the scores of a whole pool, and their scores: [N] -> [k], [k]."""
+    how, rows, scores = resolve_selection(selection), _candidate_rows(len(scores), exclude), as_tensor(scores)
+    picks = _select(None, scores, how, k, seed, rows, None, None)
+    return picks.rows, scores[picks.rows]
+
+
+def conclude(
+    ensemble: Scorable | None,
+    scores: Array,
+    *,
+    acquisition: object = "bald",
+    selection: object = "top_k",
+    k: int,
+    seed: int = 0,
+    exclude: Exclude | None = None,
+    gather: Gather | None = None,
+    labelled: Array | None = None,
+) -> Ranking:
+    """The ranking that `rank` would give, from scores that were computed before, shard by shard: [N] -> k rows.
+
+    `gather` reads the inputs of some rows of the pool; a selection that needs more than scores predicts its short list
+    from them.
+    """
+    options, how = resolve_acquisition(acquisition), resolve_selection(selection)
+    rows = _candidate_rows(len(scores), exclude)
+    scores = as_tensor(scores)
+    picks = _select(ensemble, scores, how, k, seed, rows, gather, labelled)
+    chosen = scores[picks.rows]
+    return Ranking(
+        rows=picks.rows,
+        scores=chosen,
+        n_scored=rows.numel(),
+        measure=picks.measure,
+        values=picks.values,
+        notes=_notes(ensemble, options, how, scores[rows], chosen) + picks.notes,
+    )
+
+
+def rank(
+    ensemble: Scorable | None,
+    x: Pool,
+    *,
+    acquisition: object = "bald",
+    selection: object = "top_k",
+    k: int,
+    seed: int = 0,
+    exclude: Exclude | None = None,
+    target: Array | Predictive | None = None,
+    labelled: Array | None = None,
+    chunk_rows: int | None = None,
+    report: Report | None = None,
+) -> Ranking:
+    """Score every row of the pool and choose k of those not excluded.
+
+    Shards give the ranking of their concatenation, bit for bit where each starts at a multiple of the chunk. `target`
+    are the rows that `epig` is about, `labelled` [L, ...] those that `kcenter` and `typiclust` keep away from. Where
+    there is no ensemble yet, acquisition `random` with selection `typiclust`, `kcenter` or `top_k` does without.
+    """
+    options, how = resolve_acquisition(acquisition), resolve_selection(selection)
+    shards = as_shards(x)
+    _check_k(k, _candidate_rows(sum(map(len, shards)), exclude).numel())  # before the work, not after
+    _check_selection(ensemble, how)
+    scores = score_shards(ensemble, shards, [options], seed, 0, target, chunk_rows, report)[0]
+    return conclude(
+        ensemble,
+        scores,
+        acquisition=options,
+        selection=how,
+        k=k,
+        seed=seed,
+        exclude=exclude,
+        gather=_gather(shards),
+        labelled=labelled,
+    )
+
+
+def _features(ensemble: Scorable | None, x: Array) -> Tensor:
+    """One member's features or, before there is an ensemble, the rows as they are: [n, F]."""
+    rows = as_tensor(x)
+    if ensemble is not None:
+        return ensemble.features(rows)
+    return rows.flatten(1) if rows.is_floating_point() else rows.flatten(1).float()
+
+
+def _check_selection(ensemble: Scorable | None, how: SelectionOptions) -> None:
+    if ensemble is not None:
+        check_family(ensemble.family, SELECTIONS, how.name)
+    elif "predictive" in SELECTIONS[how.name].needs:
+        others = ", ".join(n for n, entry in SELECTIONS.items() if "predictive" not in entry.needs)
+        raise InvalidOption(f"{how.name} needs an ensemble; before there is one use one of {others}")
+
+
+def _select(
+    ensemble: Scorable | None,
+    scores: Tensor,
+    how: SelectionOptions,
+    k: int,
+    seed: int,
+    rows: Tensor,
+    gather: Gather | None,
+    labelled: Array | None,
+) -> Picks:
+    """k of the candidate `rows` [n] by the pool's scores [N] and, for a short list, what else the selection needs."""
+    entry = SELECTIONS[how.name]
+    missing = [need for need in entry.needs if need != "scores"]
+    if missing and gather is None:
+        raise InvalidOption(f"{how.name} needs {' and '.join(missing)}, which a vector of scores does not have")
+    _check_k(k, rows.numel())
+    every = rows.numel() == scores.numel()
+    if not missing or gather is None:
+        return how(Candidates(rows=rows, scores=scores if every else scores[rows]), k, Context(seed=seed))
+    _check_selection(ensemble, how)
+    listed = short_list(entry, how, rows, scores if every else scores[rows], k, seed)
+    x, wants_features = gather(listed), "features" in entry.needs
+    candidates = Candidates(
+        rows=listed,
+        scores=scores[listed],
+        predictive=predict_all(ensemble, x) if ensemble is not None and "predictive" in entry.needs else None,
+        features=_features(ensemble, x) if wants_features else None,
+    )
+    known = _features(ensemble, labelled) if wants_features and labelled is not None and len(labelled) else None
+    return how(candidates, k, Context(seed=seed, labelled_features=known))
+
+
+def _gather(shards: Sequence[Array]) -> Gather:
+    """Rows of the shards by pool row; only these are read."""
+
+    def gather(rows: Tensor) -> Array:
+        parts, start = [], 0
+        for shard in shards:
+            inside = rows[(rows >= start) & (rows < start + len(shard))] - start
+            parts.append(as_tensor(shard[inside if isinstance(shard, Tensor) else inside.numpy()]))
+            start += len(shard)
+        return torch.cat(parts)
+
+    return gather
+
+
+def _check_k(k: int, available: int) -> None:
+    if k < 1:
+        raise InvalidOption(f"k is at least 1, got {k}")
+    if k > available:
+        raise InvalidOption(f"k = {k} rows were asked for and there are {available} to choose from")
+
+
+def _candidate_rows(n_rows: int, exclude: Exclude | None) -> Tensor:
+    """Rows not excluded, ascending: [n]."""
+    if exclude is None:
+        return torch.arange(n_rows)
+    if isinstance(exclude, Tensor):
+        exclude = exclude.cpu().numpy()
+    given = exclude if isinstance(exclude, np.ndarray) else np.array(list(exclude))
+    if given.dtype == np.bool_:
+        if given.shape != (n_rows,):
+            raise InvalidData(f"the mask of excluded rows has shape {given.shape}, the pool has {n_rows} rows")
+        return torch.from_numpy(np.flatnonzero(~given))
+    if given.size and given.dtype.kind not in "iu":
+        raise InvalidData(f"exclude is a mask or whole row numbers, got {given.dtype}")
+    keep = np.ones(n_rows, dtype=np.bool_)
+    if given.size:
+        if given.min() < 0 or given.max() >= n_rows:
+            raise InvalidData(
+                f"excluded rows run from {given.min()} to {given.max()}, the pool's from 0 to {n_rows - 1}"
+            )
+        keep[given] = False
+    return torch.from_numpy(np.flatnonzero(keep))
+
+
+def _notes(
+    ensemble: Scorable | None, options: Any, how: SelectionOptions, pool: Tensor, picked: Tensor
+) -> tuple[str, ...]:
+    """`pool` [n] are the candidates' scores, `picked` [k] the chosen ones'."""
+    entry, notes = ACQUISITIONS[options.name], []
+    if ensemble is None and "features" in SELECTIONS[how.name].needs:
+        notes.append(f"there is no ensemble yet: {how.name} compared the rows as they were given, in their own units")
+    if ensemble is None or "ensemble" not in entry.needs or "scores" not in SELECTIONS[how.name].needs:
+        return tuple(notes)
+    if entry.is_coarse:
+        last = picked.min()
+        tied, taken = int((pool == last).sum()), int((picked == last).sum())
+        notes.append(
+            f"{options.name} has few values with {ensemble.n_members} members: {tied} rows tie at the lowest chosen "
+            f"score {float(last):.6g}, and {taken} of them were chosen"
+        )
+    if ensemble.n_members == 1 and not bool(pool.any()):
+        notes.append(
+            f"one member cannot disagree with itself: {options.name} is 0 for every row and tells none from another; "
+            "use entropy or margin, or a posterior with several members"
+        )
+    ceiling = entry.ceiling and entry.ceiling(options, ensemble.family, ensemble.log_weights, ensemble.n_members)
+    if ceiling is not None and float(pool.max()) > 0.9 * ceiling:
+        notes.append(
+            f"{ensemble.n_members} members cannot tell scores above {ceiling:.4g} nats apart and the best row has "
+            f"{float(pool.max()):.4g}: more members would help"
+        )
+    return tuple(notes)

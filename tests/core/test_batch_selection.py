@@ -1,0 +1,255 @@
+"""BatchBALD against the reference implementation and brute force; the covariance form against log-determinants."""
+
+import itertools
+import math
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bensemble_core import mixtures
+from bensemble_core.acquisition import BatchBald, Candidates, Context, Picks, bald
+from bensemble_core.acquisition.batch import covariance_picks
+from bensemble_core.acquisition.joint import Outcomes, probabilities
+from bensemble_core.errors import InvalidOption, NotFinite
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+
+
+def members(
+    n_members: int, n_rows: int, n_classes: int, *, seed: int = 0, spread: float = 1.5
+) -> CategoricalPredictive:
+    """Rows differ in how sure they are and in how much the members disagree."""
+    rng = torch.Generator().manual_seed(seed)
+    shared = 2 * torch.randn(1, n_rows, n_classes, generator=rng, dtype=torch.float64)
+    own = torch.randn(n_members, n_rows, n_classes, generator=rng, dtype=torch.float64)
+    return CategoricalPredictive(logits=shared + spread * torch.rand(1, n_rows, 1, generator=rng).double() * own)
+
+
+def select(predictive: Predictive, k: int, *, seed: int = 0, **options: Any) -> Picks:
+    rows = torch.arange(predictive.n_rows)
+    return BatchBald(**options)(Candidates(rows=rows, predictive=predictive), k, Context(seed=seed))
+
+
+def joint_information(predictive: CategoricalPredictive, rows: list[int]) -> float:
+    """H[y₁…y_b] − Σ_m w_m Σ_j H[p_m(y_j)], outcome by outcome."""
+    log_w = mixtures.normalised(predictive.log_weights, predictive.n_members, predictive.logits)
+    joint, lp = 0.0, predictive.log_probs
+    for labels in itertools.product(range(lp.shape[2]), repeat=len(rows)):
+        log_p = torch.logsumexp(log_w + sum(lp[:, r, c] for r, c in zip(rows, labels, strict=True)), 0)
+        joint -= float(log_p.exp() * log_p)
+    noise = mixtures.categorical_entropy(lp[:, rows]).sum(1)
+    return joint - float(log_w.exp() @ noise)
+
+
+def redux(predictive: CategoricalPredictive, k: int, n_samples: int) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from batchbald_redux.batchbald import get_batchbald_batch
+
+        return get_batchbald_batch(predictive.log_probs.transpose(0, 1).contiguous(), k, n_samples, dtype=torch.double)
+
+
+@pytest.mark.parametrize(
+    ("n_members", "n_rows", "n_classes", "k", "seed"),
+    [(20, 300, 10, 4, 0), (5, 100, 3, 7, 1), (50, 200, 2, 11, 2), (10, 80, 10, 4, 3), (100, 60, 4, 6, 4)],
+)
+def test_exact_picks_and_scores_are_those_of_the_reference_implementation(
+    n_members: int, n_rows: int, n_classes: int, k: int, seed: int
+) -> None:
+    predictive = members(n_members, n_rows, n_classes, seed=seed)
+    picks, expected = select(predictive, k), redux(predictive, k, 10_000)
+    assert picks.rows.tolist() == expected.indices
+    assert picks.values.cumsum(0).tolist() == pytest.approx(expected.scores, abs=1e-9)
+    assert picks.measure == "information_gained"
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(2, 3), st.booleans())
+def test_gains_add_up_to_the_joint_information_by_brute_force(
+    seed: int, n_members: int, n_classes: int, weighted: bool
+) -> None:
+    predictive = members(n_members, 6, n_classes, seed=seed)
+    if weighted:
+        log_weights = torch.randn(n_members, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        predictive = CategoricalPredictive(logits=predictive.logits, log_weights=log_weights)
+    picks = select(predictive, 4)
+    rows = picks.rows.tolist()
+    for size in range(1, 5):
+        best = max(joint_information(predictive, [*rows[: size - 1], r]) for r in range(6) if r not in rows[: size - 1])
+        assert picks.values[:size].sum().item() == pytest.approx(joint_information(predictive, rows[:size]), abs=1e-9)
+        assert picks.values[:size].sum().item() == pytest.approx(best, abs=1e-9)
+
+
+def test_whole_weights_equal_repeated_members() -> None:
+    predictive, counts = members(4, 50, 3), torch.tensor([3, 0, 1, 2])
+    repeated = CategoricalPredictive(logits=predictive.logits.repeat_interleave(counts, 0))
+    weighted = CategoricalPredictive(logits=predictive.logits, log_weights=counts.double().log())
+    one, other = select(weighted, 5), select(repeated, 5)
+    assert one.rows.tolist() == other.rows.tolist()
+    torch.testing.assert_close(one.values, other.values, rtol=1e-9, atol=1e-12)
+
+
+def test_the_first_pick_is_bald_and_gains_never_grow() -> None:
+    predictive = members(30, 400, 5)
+    picks, scores = select(predictive, 6), bald(predictive.log_probs)
+    assert picks.rows[0] == scores.argmax()
+    assert picks.values[0].item() == pytest.approx(scores.max().item(), abs=1e-12)
+    assert (picks.values.diff() <= 1e-12).all()
+
+
+def test_a_copy_of_a_pick_is_left_for_a_row_that_tells_something_else() -> None:
+    """Certain members: rows 0 and 1 split them alike, row 2 splits them across, and only less sharply."""
+    votes = torch.tensor([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]])
+    logits = 40.0 * torch.nn.functional.one_hot(votes, 2).double()
+    logits[:, 2] /= 10
+    picks = select(CategoricalPredictive(logits=logits), 3)
+    assert picks.rows.tolist() == [0, 2, 1]
+    assert picks.values[0].item() == pytest.approx(math.log(2), abs=1e-9)
+    assert picks.values[2].item() == pytest.approx(0, abs=1e-9)
+
+
+def test_zero_probabilities_do_no_harm() -> None:
+    logits = torch.tensor([[[0.0, -math.inf], [1.0, 0.0]], [[-math.inf, 0.0], [0.0, 1.0]]]).double()
+    picks = select(CategoricalPredictive(logits=logits), 2)
+    assert picks.rows.tolist() == [0, 1]
+    assert picks.values.tolist() == pytest.approx([math.log(2), 0], abs=1e-12)
+
+
+def test_equal_gains_go_to_the_lower_row() -> None:
+    one = members(6, 1, 3).logits
+    predictive = CategoricalPredictive(logits=one.expand(-1, 37, -1))
+    assert select(predictive, 5).rows.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_drawn_outcomes_give_each_pick_a_gain_within_three_standard_errors_of_the_best() -> None:
+    predictive, k = members(12, 120, 6), 6
+    picks = select(predictive, k, outcomes=500, seed=1)
+    assert "from pick 5 on" in picks.notes[-1]
+    rows, everyone = picks.rows.tolist(), torch.arange(120)
+    exact = Outcomes.none(mixtures.normalised(None, 12, predictive.logits))
+    for step, row in enumerate(rows):
+        gains = exact.gains(predictive, everyone)
+        gains[rows[:step]] = -math.inf
+        mixed = exact.belief @ probabilities(predictive, row)
+        entropies = mixtures.categorical_entropy(mixed.log())
+        mean = exact.chance @ entropies
+        error = math.sqrt(float(exact.chance @ (entropies - mean).square()) / 500)
+        assert float(gains.max() - gains[row]) <= (3 * error if step >= 4 else 1e-9)
+        assert picks.values[step].item() == pytest.approx(gains[row].item(), abs=3 * error + 1e-9)
+        exact = exact.then(probabilities(predictive, row), 10**6, 0.5)
+        assert exact.is_exact
+
+
+def test_drawn_outcomes_are_right_on_average() -> None:
+    """Over the place where the systematic draw starts, the estimate's mean is the exact gain."""
+    predictive, everyone = members(5, 30, 3), torch.arange(30)
+    before = Outcomes.none(mixtures.normalised(None, 5, predictive.logits)).then(probabilities(predictive, 0), 99, 0.5)
+    exact = before.then(probabilities(predictive, 1), 99, 0.5).gains(predictive, everyone)
+    starts = (torch.arange(2000).double() + 0.5) / 2000
+    drawn = [before.then(probabilities(predictive, 1), 4, float(u)) for u in starts]
+    assert not any(outcomes.is_exact for outcomes in drawn)
+    mean = torch.stack([outcomes.gains(predictive, everyone) for outcomes in drawn]).mean(0)
+    torch.testing.assert_close(mean, exact, rtol=0, atol=1e-3)
+
+
+def test_drawn_picks_are_repeated_by_the_seed_and_do_not_depend_on_the_order_of_members() -> None:
+    predictive, order = members(8, 60, 5), torch.tensor([3, 0, 7, 1, 6, 4, 2, 5])
+    shuffled = CategoricalPredictive(logits=predictive.logits[order])
+    first = select(predictive, 6, outcomes=50, seed=4)
+    assert torch.equal(first.values, select(predictive, 6, outcomes=50, seed=4).values)
+    assert first.rows.tolist() == select(shuffled, 6, outcomes=50, seed=4).rows.tolist()
+    assert not torch.equal(first.values, select(predictive, 6, outcomes=50, seed=5).values)
+
+
+def test_five_members_run_out_and_the_batch_says_how_many_would_do() -> None:
+    picks = select(members(5, 500, 10, spread=6.0), 4)
+    assert picks.values.sum().item() <= math.log(5) + 1e-9
+    assert "5 members can tell 1.609 nats" in picks.notes[0]
+    assert "would do" in picks.notes[0]
+    assert select(members(100, 500, 10, spread=0.5), 3).notes == ()
+
+
+def test_unequal_weights_lower_what_members_can_tell() -> None:
+    logits = members(3, 200, 5, spread=8.0).logits
+    weighted = CategoricalPredictive(logits=logits, log_weights=torch.tensor([0.49, 0.49, 0.02]).log())
+    assert "can tell 0.7773 nats" in select(weighted, 4).notes[0]
+
+
+def test_one_member_tells_nothing_and_the_batch_says_so() -> None:
+    picks = select(members(1, 10, 3), 3)
+    assert picks.rows.tolist() == [0, 1, 2]
+    assert picks.values.tolist() == pytest.approx([0, 0, 0], abs=1e-12)
+    assert "one member cannot disagree" in picks.notes[0]
+
+
+def gaussian(n_rows: int, *outputs: int, n_members: int = 7, weighted: bool = False) -> GaussianPredictive:
+    rng = torch.Generator().manual_seed(0)
+    means = 2 * torch.randn(n_members, n_rows, *outputs, generator=rng, dtype=torch.float64)
+    noise = torch.rand(n_members, n_rows, *outputs, generator=rng, dtype=torch.float64) + 0.2
+    log_weights = torch.randn(n_members, generator=rng, dtype=torch.float64) if weighted else None
+    return GaussianPredictive(means=means, variances=noise, log_weights=log_weights)
+
+
+def log_det(predictive: GaussianPredictive, rows: list[int]) -> float:
+    """½ log det(I + D^-½ Cov D^-½) over all outputs of the rows."""
+    shape = (predictive.n_members, len(rows) * predictive.n_outputs)
+    means, noise = predictive.means[:, rows].reshape(shape), predictive.aleatoric_variance()[rows].flatten()
+    weights = mixtures.normalised(predictive.log_weights, shape[0], means).exp()
+    covariance = torch.cov(means.T, correction=0, aweights=weights) / (noise[:, None] * noise).sqrt()
+    return 0.5 * torch.logdet(torch.eye(shape[1]).double() + covariance.reshape(shape[1], shape[1])).item()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("outputs", [(), (1,), (3,)])
+def test_a_regression_batch_greedily_grows_the_log_determinant(outputs: tuple[int, ...], weighted: bool) -> None:
+    predictive = gaussian(12, *outputs, weighted=weighted)
+    picks = select(predictive, 9)  # more picks than members
+    rows = picks.rows.tolist()
+    for size in range(1, 10):
+        before = rows[: size - 1]
+        best = max(log_det(predictive, [*before, r]) for r in range(12) if r not in before)
+        assert picks.values[:size].sum().item() == pytest.approx(log_det(predictive, rows[:size]), abs=1e-9)
+        assert picks.values[:size].sum().item() == pytest.approx(best, abs=1e-9)
+
+
+def test_the_first_regression_gain_is_the_mutual_information() -> None:
+    predictive = gaussian(30, 2, weighted=True)
+    _, gains = covariance_picks(predictive, 1)
+    assert gains[0] == pytest.approx(predictive.mutual_information().max().item(), abs=1e-12)
+
+
+def test_known_linear_gaussian_information_is_reached() -> None:
+    """y = θx + ε with θ and ε standard normal: ½ log(1 + Σ x²); at x = 2 alone 0.8047189562."""
+    theta = torch.special.ndtri((torch.arange(20_000).double() + 0.5) / 20_000)
+    x = torch.tensor([0.5, 2.0, 1.0]).double()
+    picks = select(GaussianPredictive(means=theta[:, None] * x, variances=torch.ones(20_000, 3).double()), 3)
+    assert picks.rows.tolist() == [1, 2, 0]
+    assert picks.values.cumsum(0).tolist() == pytest.approx([0.5 * math.log(v) for v in (5, 6, 6.25)], abs=1e-3)
+    assert picks.values[0].item() == pytest.approx(0.8047189562, abs=1e-3)
+
+
+def test_what_is_missing_or_not_finite_is_named() -> None:
+    with pytest.raises(InvalidOption, match="pass predictive="):
+        BatchBald()(Candidates(rows=torch.arange(3), scores=torch.ones(3)), 1, Context())
+    logits = members(3, 5, 3).logits
+    logits[1, 3, 0] = math.nan
+    some = Candidates(rows=torch.arange(10, 15), predictive=CategoricalPredictive(logits=logits))
+    with pytest.raises(NotFinite, match="row 13"):
+        BatchBald()(some, 2, Context())
+    means = torch.ones(3, 5).double()
+    means[0, 2] = math.inf
+    broken = GaussianPredictive(means=means, variances=torch.ones(3, 5).double())
+    with pytest.raises(NotFinite, match="row 12"):
+        BatchBald()(Candidates(rows=torch.arange(10, 15), predictive=broken), 2, Context())
+
+
+def test_float32_predictions_are_batched_in_double_precision() -> None:
+    predictive = members(20, 200, 4)
+    single: Tensor = predictive.logits.float()
+    ours, double = (select(CategoricalPredictive(logits=z), 5) for z in (single, single.double()))
+    assert torch.equal(ours.rows, double.rows)
+    assert torch.equal(ours.values, double.values)

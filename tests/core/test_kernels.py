@@ -1,0 +1,297 @@
+"""The fused pass: the numbers of the float64 formulas, bits that depend on the row alone, and when it steps aside."""
+
+import math
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bensemble_core import acquisition as acq
+from bensemble_core.acquisition import ACQUISITIONS, Rows, kernels
+from bensemble_core.predictive import CategoricalPredictive
+
+pytest.importorskip("numba")
+from bensemble_core.acquisition import compiled
+
+ERROR = 2e-6
+FORMULAS: dict[str, Callable[..., Tensor]] = {
+    "bald": acq.bald,
+    "entropy": acq.entropy,
+    "variation_ratio": acq.variation_ratio,
+    "least_confidence": acq.least_confidence,
+    "margin": acq.margin,
+    "total_variance": acq.predictive_variance,
+    "epistemic_variance": lambda lp, lw: acq.predictive_variance(lp, lw, part="epistemic"),
+    "mean_std": acq.mean_std,
+}
+
+
+def draw(shape: tuple[int, int, int], scale: float = 2.0, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def by_column(logits: Tensor, log_weights: Tensor | None = None) -> dict[str, Tensor]:
+    found = kernels.statistics(logits, log_weights)
+    assert found is not None
+    assert found.dtype == torch.float32
+    return dict(zip(kernels.COLUMNS, found, strict=True))
+
+
+def exact(logits: Tensor, log_weights: Tensor | None = None) -> dict[str, Tensor]:
+    """The formulas on float64, which the fused pass does not take."""
+    log_probs = logits.double().log_softmax(-1)
+    assert not kernels.applies(log_probs)
+    weights = None if log_weights is None else log_weights.double()
+    return {name: formula(log_probs, weights) for name, formula in FORMULAS.items()}
+
+
+def largest_error(logits: Tensor, log_weights: Tensor | None = None) -> float:
+    found, expected = by_column(logits, log_weights), exact(logits, log_weights)
+    return max(float((found[name].double() - expected[name]).abs().max()) for name in kernels.COLUMNS)
+
+
+@pytest.mark.parametrize("shape", [(1, 70, 2), (2, 500, 3), (10, 3000, 10), (7, 65, 50), (100, 1000, 10), (3, 9, 300)])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 5.0, 100.0])
+def test_every_column_is_the_float64_formula(shape: tuple[int, int, int], scale: float) -> None:
+    logits = draw(shape, scale)
+    assert largest_error(logits) < ERROR
+    weights = torch.randn(shape[0], generator=torch.Generator().manual_seed(1)) * 3
+    assert largest_error(logits, weights) < ERROR
+
+
+def test_log_probabilities_are_taken_as_logits_are() -> None:
+    logits = draw((10, 400, 10))
+    found, expected = by_column(logits.log_softmax(-1)), exact(logits)
+    for name in kernels.COLUMNS:
+        torch.testing.assert_close(found[name].double(), expected[name], rtol=0, atol=ERROR)
+
+
+def test_huge_logits_give_the_float64_values_and_no_nan() -> None:
+    signs = torch.randint(0, 2, (6, 300, 5), generator=torch.Generator().manual_seed(2)) * 2 - 1
+    assert largest_error(signs * 1e4) < ERROR
+    assert largest_error(draw((6, 300, 5)) + signs * 1e4) < ERROR
+    assert largest_error(torch.full((4, 3, 10), 3e38)) < ERROR
+
+
+def test_a_logit_of_minus_infinity_is_probability_zero() -> None:
+    logits = draw((4, 200, 6))
+    gone = torch.rand(logits.shape, generator=torch.Generator().manual_seed(3)) < 0.4
+    gone[..., 0] = False
+    logits = logits.masked_fill(gone, -math.inf)
+    assert largest_error(logits) < ERROR
+    certain = torch.full((2, 1, 3), -math.inf)
+    certain[0, 0, 0] = certain[1, 0, 1] = 5.0
+    found = by_column(certain)
+    assert found["bald"].item() == pytest.approx(math.log(2), abs=1e-7)
+    assert (found["variation_ratio"].item(), found["least_confidence"].item(), found["margin"].item()) == (0.5, 0.5, 1)
+    sure = by_column(certain[:1])
+    assert all(float(column) == 0 for column in sure.values())
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_row_that_is_no_distribution_gives_nan_and_leaves_its_neighbours_alone(bad: float) -> None:
+    logits = draw((3, 100, 4))
+    clean = by_column(logits)
+    logits[1, 40, 2] = bad
+    found = by_column(logits)
+    for name in ("bald", "entropy", "total_variance", "mean_std"):
+        assert math.isnan(found[name][40])
+    others = torch.arange(100) != 40
+    for name in kernels.COLUMNS:
+        assert torch.equal(found[name][others], clean[name][others])
+    everything_gone = by_column(torch.full((2, 1, 3), -math.inf))
+    assert math.isnan(everything_gone["bald"])
+
+
+def test_two_members_have_the_known_values() -> None:
+    two = torch.tensor([[0.9, 0.1], [0.2, 0.8]])[:, None].log()
+    known = {
+        "bald": 0.2753961152,
+        "entropy": -0.55 * math.log(0.55) - 0.45 * math.log(0.45),
+        "variation_ratio": 0.5,
+        "least_confidence": 0.45,
+        "margin": 0.9,
+        "total_variance": 0.495,
+        "epistemic_variance": 0.245,
+        "mean_std": 0.35,
+    }
+    assert {name: column.item() for name, column in by_column(two).items()} == pytest.approx(known, abs=1e-7)
+    weighted = by_column(two, torch.tensor([0.25, 0.75]).log() + 5.0)
+    assert weighted["bald"].item() == pytest.approx(0.2049906772, abs=1e-7)
+
+
+def test_three_of_five_votes_leave_two_fifths_to_the_last_bit() -> None:
+    votes = torch.nn.functional.one_hot(torch.tensor([1, 2, 1, 1, 4]), 5).float()[:, None]
+    assert torch.equal(by_column(votes.log())["variation_ratio"], torch.tensor([2 / 5]))
+
+
+def test_weighted_votes_that_round_above_one_leave_nothing() -> None:
+    found = by_column(torch.zeros(7, 1, 1), torch.linspace(-2, 1, 7))
+    assert all(float(column) == 0 for column in found.values())
+    many = [torch.randn(9, generator=torch.Generator().manual_seed(seed)) for seed in range(200)]
+    assert min(float(by_column(torch.zeros(9, 1, 1), weights)["variation_ratio"]) for weights in many) == 0
+
+
+def test_equal_logits_vote_for_the_lower_class() -> None:
+    logits = torch.zeros(3, 1, 4)
+    logits[2, 0, 3] = 1.0
+    assert by_column(logits)["variation_ratio"].item() == pytest.approx(1 / 3)
+
+
+def test_confident_rows_keep_their_order_where_one_minus_p_would_tie() -> None:
+    gaps = torch.tensor([20.0, 30.0, 40.0, 60.0])
+    logits = torch.stack([gaps, torch.zeros(4)], -1)[None]  # [1, 4, 2]
+    expected = 1 / (1 + gaps.double().exp())
+    torch.testing.assert_close(by_column(logits)["least_confidence"].double(), expected, rtol=3e-6, atol=0)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 12),
+    st.integers(1, 130),
+    st.integers(1, 12),
+    st.sampled_from([1e-4, 1.0, 30.0, 1e4]),
+    st.integers(0, 10**6),
+    st.booleans(),
+)
+def test_any_members_give_the_float64_values_within_their_bounds(
+    m: int, n: int, c: int, scale: float, seed: int, is_weighted: bool
+) -> None:
+    logits = draw((m, n, c), scale, seed)
+    weights = torch.randn(m, generator=torch.Generator().manual_seed(seed)) * 2 if is_weighted else None
+    assert largest_error(logits, weights) < ERROR
+    found = by_column(logits, weights)
+    assert all(bool((column >= 0).all()) for column in found.values())
+    assert bool((found["bald"] <= math.log(min(m, c)) + 1e-6).all())
+    assert bool((found["bald"] <= found["entropy"] + 1e-6).all())
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 9), st.integers(2, 9), st.sampled_from([1.0, 30.0]), st.integers(0, 10**6))
+def test_members_that_agree_disagree_by_exactly_nothing(m: int, c: int, scale: float, seed: int) -> None:
+    found = by_column(draw((1, 70, c), scale, seed).expand(m, 70, c))
+    for name in ("bald", "epistemic_variance", "mean_std", "variation_ratio"):
+        assert not found[name].any()
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 200), st.integers(1, 5), st.integers(2, 12), st.randoms(use_true_random=False))
+def test_a_row_has_the_same_bits_in_any_chunk(n: int, m: int, c: int, random: Any) -> None:
+    logits = draw((m, n, c), seed=n)
+    whole = kernels.statistics(logits)
+    cuts = sorted({0, n, *(random.randrange(n + 1) for _ in range(4))})
+    parts = [kernels.statistics(logits[:, a:b]) for a, b in pairwise(cuts)]
+    assert all(part is not None for part in parts)
+    assert torch.equal(whole, torch.cat([part for part in parts if part is not None], 1))  # type: ignore[arg-type]
+    order = list(range(n))
+    random.shuffle(order)
+    assert torch.equal(whole[:, order], kernels.statistics(logits[:, order]))  # type: ignore[index, arg-type]
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = draw((3, 1000, 4))
+    alone = kernels.statistics(logits)
+    monkeypatch.setattr(kernels, "_PART", 1)  # 64 rows a piece
+    for n_threads in (1, 2, 3, 16, 99):
+        monkeypatch.setattr(torch, "get_num_threads", lambda n=n_threads: n)
+        assert torch.equal(alone, kernels.statistics(logits))  # type: ignore[arg-type]
+
+
+def test_the_layout_of_the_input_changes_no_bit() -> None:
+    logits = draw((4, 90, 6))
+    plain = kernels.statistics(logits)
+    by_classes = logits.permute(2, 0, 1).contiguous().permute(1, 2, 0)
+    every_other = torch.stack([logits, logits + 1], 2).flatten(1, 2)[:, ::2]
+    for same in (by_classes, every_other, torch.cat([logits, logits], 1)[:, :90]):
+        assert not same.is_contiguous()
+        assert torch.equal(same, logits)
+        assert torch.equal(plain, kernels.statistics(same))  # type: ignore[arg-type]
+
+
+def test_no_rows_give_no_scores() -> None:
+    assert by_column(torch.empty(3, 0, 4))["bald"].shape == (0,)
+
+
+@pytest.mark.parametrize("name", [n for n, e in ACQUISITIONS.items() if "categorical" in e.families and e.needs])
+def test_registry_entries_score_logits_by_the_fused_pass(name: str) -> None:
+    entry = ACQUISITIONS[name]
+    if entry.needs != ("ensemble",):
+        pytest.skip("needs more than a row")
+    logits = draw((5, 80, 4))
+    rows = Rows(seed=0, first=0, count=80)
+    predictive = CategoricalPredictive(logits=logits)
+    fast = entry.score(predictive, entry.options(), rows)
+    assert "log_probs" not in vars(predictive)  # never computed
+    column = {"eig": "bald", "predictive_variance": "total_variance"}.get(name, name)
+    assert torch.equal(fast, by_column(logits)[column])
+    slow = entry.score(CategoricalPredictive(logits=logits.double()), entry.options(), rows)
+    torch.testing.assert_close(fast.double(), slow, rtol=0, atol=ERROR)
+
+
+def test_other_dtypes_gradients_transforms_and_the_switch_take_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = draw((2, 3, 4))
+    assert kernels.applies(logits)
+    for dtype in (torch.float64, torch.bfloat16):
+        assert kernels.statistics(logits.to(dtype)) is None
+    assert not kernels.applies(logits.to("meta"))
+    with_gradient = logits.clone().requires_grad_()
+    assert kernels.statistics(with_gradient) is None
+    assert kernels.statistics(logits, torch.zeros(2, requires_grad=True)) is None
+    with torch.no_grad():
+        assert kernels.applies(with_gradient)
+    acq.bald(with_gradient.log_softmax(-1)).sum().backward()
+    assert with_gradient.grad is not None
+    assert bool(with_gradient.grad.any())
+    each_row = torch.vmap(lambda row: acq.bald(row[:, None])[0], in_dims=1)(logits.log_softmax(-1))
+    torch.testing.assert_close(each_row, acq.bald(logits), rtol=0, atol=ERROR)
+    monkeypatch.setenv(kernels.SWITCH, "off")
+    assert kernels.statistics(logits) is None
+    torch.testing.assert_close(acq.bald(logits.log_softmax(-1)), each_row, rtol=0, atol=ERROR)
+
+
+def test_without_numba_the_formula_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = draw((3, 20, 4)).log_softmax(-1)
+    fast = acq.bald(logits)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    kernels._compiled.cache_clear()
+    try:
+        assert not kernels.applies(logits)
+        assert kernels.warm_up() == 0
+        torch.testing.assert_close(acq.bald(logits), fast, rtol=0, atol=ERROR)
+    finally:
+        monkeypatch.undo()
+        kernels._compiled.cache_clear()
+    assert kernels.applies(logits)
+    assert kernels.warm_up() >= 0
+
+
+@pytest.mark.parametrize("problem", [RuntimeError("cannot cache function"), OSError("no space left on device")])
+def test_where_nothing_can_be_kept_on_disk_it_is_compiled_without(
+    problem: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compile_fake(signature: str | None = None, *, cache: bool = False) -> Callable[..., Any]:
+        if cache:
+            raise problem
+        return lambda function: ("compiled", function)
+
+    monkeypatch.setattr(compiled, "_compiled", compile_fake)
+    assert compiled._cached("void()")(len) == ("compiled", len)
+
+
+def test_the_exponential_and_the_logarithm_are_as_exact_as_they_say() -> None:
+    z = np.linspace(-87, 0, 200_001, dtype=np.float32)
+    found = np.array([compiled.exp(v) for v in z[::20]], dtype=np.float64)
+    assert np.abs(found / np.exp(z[::20].astype(np.float64)) - 1).max() < 1.2e-7
+    assert compiled.exp(np.float32(0)) == 1
+    near_one = 1 + np.linspace(-1e-3, 1e-3, 2001)
+    assert all(compiled.log(v) == pytest.approx(math.log(v), rel=1e-12, abs=1e-18) for v in near_one)
+    assert all(
+        compiled.log(v) == pytest.approx(math.log(v), rel=1e-12, abs=1e-12) for v in np.geomspace(1e-300, 1e3, 999)
+    )
