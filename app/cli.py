@@ -98,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     rank.add_argument("--pool", type=Path, required=True, help="npy, Parquet, Arrow, CSV or NDJSON")
     rank.add_argument("--acquisition", default="bald", help="name, or JSON with options")
     rank.add_argument("--selection", default="top_k", help="name, or JSON with options")
+    rank.add_argument("--target", type=Path, help="for epig: a file with the rows that are to be predicted well")
     rank.add_argument("--k", type=int, default=20)
     rank.add_argument("--seed", type=int, default=0)
     rank.add_argument("--output", type=Path, help="CSV file (default: standard output)")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 import bensemble_core as bc
@@ -67,12 +68,19 @@ def _rank(arguments: argparse.Namespace) -> str:
         reader = open_reader(kind, source, width=math.prod(shape))
         if reader.n_rows is not None and arguments.k > reader.n_rows:
             raise bc.InvalidOption(f"k = {arguments.k} rows were asked for and {arguments.pool} has {reader.n_rows}")
+        target = _target(arguments.target, ensemble)
         parts = []
         with _Progress(reader) as progress:
             for first_row, x in _chunks(keys.noting(reader)):
                 rows = x.reshape(len(x), *shape)
-                parts.append(bc.score(ensemble, rows, acquisition, seed=arguments.seed, first_row=first_row))
+                part = bc.score(ensemble, rows, acquisition, seed=arguments.seed, first_row=first_row, target=target)
+                parts.append(part)
                 progress.show(first_row + len(x))
+
+        def gather(rows: torch.Tensor) -> Features:
+            source.seek(0)
+            return _taken(open_reader(kind, source, width=math.prod(shape)), rows.numpy()).reshape(-1, *shape)
+
         chosen = bc.conclude(
             ensemble,
             torch.cat(parts),
@@ -80,6 +88,7 @@ def _rank(arguments: argparse.Namespace) -> str:
             selection=selection,
             k=arguments.k,
             seed=arguments.seed,
+            gather=gather,
         )
         for note in chosen.notes:
             print(f"note: {note}", file=sys.stderr)
@@ -107,6 +116,26 @@ def _load(path: Path, seed: int) -> "bc.Ensemble":
         found = found.sample(DRAWS, seed=seed)
     assert isinstance(found, bc.Ensemble)
     return found
+
+
+def _target(path: Path | None, ensemble: "bc.Ensemble") -> "bc.Predictive | None":
+    if path is None:
+        return None
+    shape = ensemble.problem.model.input_shape
+    with path.open("rb") as source:
+        reader = open_reader(_kind(path, source.read(8)), source, width=math.prod(shape))
+        rows = [batch.features for batch in reader]
+    return ensemble.predict(np.concatenate(rows).reshape(-1, *shape)) if rows else None
+
+
+def _taken(batches: Iterable[Batch], rows: npt.NDArray[np.int64]) -> Features:
+    """Some rows (ascending) of a file that is read once more: [n, width]."""
+    found, first = list[Features](), 0
+    for batch in batches:
+        inside = rows[(rows >= first) & (rows < first + len(batch))] - first
+        found.append(batch.features[inside])
+        first += len(batch)
+    return np.concatenate(found)
 
 
 def _device() -> str:

@@ -5,18 +5,19 @@ import io
 import json
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from sqlalchemy import select
 
 from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.api.labels import _cell
 from app.db.tables import Pool, Project, Ranking
+from app.db.types import new_id
 from app.deps import Context, EdgeRoute, on
 from app.errors import Conflict
 from app.schemas.common import Page
 from app.schemas.methods import as_json
 from app.schemas.rankings import RankingIn, RankingJobOut, RankingOut
-from app.usecases.request_ranking import request_ranking
+from app.usecases.request_ranking import request_ranking, store_target
 from app.views import job_view, ranking_view
 
 router = APIRouter(prefix="/v1", tags=["rankings"], route_class=EdgeRoute)
@@ -31,9 +32,11 @@ def post_ranking(
 ) -> RankingJobOut:
     """Which k rows to label next. `acquisition` scores every row that is neither labelled nor skipped, `selection`
     takes k of them. The same pool, ensemble, labels, options and seed give the same order. Before there is an
-    ensemble, `{"acquisition": {"name": "random"}}` works."""
+    ensemble, `{"selection": {"name": "typiclust"}}`, `kcenter` and `{"acquisition": {"name": "random"}}` work."""
     with context.services.database.read() as session:
         project = session.get_one(Project, context.resource.project_id)
+    ranking_id = new_id()
+    target = store_target(context.services, project, ranking_id, wanted.acquisition.name, wanted.target)
     request = request_ranking(
         context.session,
         project,
@@ -44,6 +47,8 @@ def post_ranking(
         k=wanted.k,
         seed=wanted.seed,
         ensemble_id=wanted.ensemble_id,
+        target=target,
+        ranking_id=ranking_id,
     )
     response.headers["Location"] = f"/v1/jobs/{request.job.id}"
     view = ranking_view(context.services, context.session, request.ranking, with_items=False)
@@ -85,8 +90,9 @@ def get_ranking(
     ranking_id: str,
     context: Annotated[Context[Ranking], on(Ranking, "read", parameter="ranking_id")],
     format: Literal["json", "csv"] = "json",
+    explain: Annotated[bool, Query(description="Say of each item why it was chosen.")] = False,
 ) -> Any:
-    view = ranking_view(context.services, context.session, context.resource, with_items=True)
+    view = ranking_view(context.services, context.session, context.resource, with_items=True, explain=explain)
     if format == "json":
         return view
     if view.items is None:

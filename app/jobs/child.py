@@ -12,13 +12,13 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 
 from app.db.engine import Database
 from app.jobs.channel import Channel, Message
-from app.jobs.context import Handler, JobContext, perform
+from app.jobs.context import JobContext, perform
 from app.settings import Settings
 from app.supervisor import die_with_parent
 
@@ -92,10 +92,11 @@ class ChannelHandler(logging.Handler):
             self.handleError(record)
 
 
-def load(path: str) -> Handler:
+def load(path: str) -> Callable[..., None]:
+    """The function of that name: "app.usecases.rank_pool:rank_pool"."""
     module, _, name = path.partition(":")
-    handler: Handler = getattr(import_module(module), name)
-    return handler
+    found: Callable[..., None] = getattr(import_module(module), name)
+    return found
 
 
 def warm_up(settings: Settings, preload: list[str]) -> None:

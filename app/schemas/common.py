@@ -62,6 +62,7 @@ class JobOut(Out):
 
     id: str
     project_id: str | None
+    parent_id: str | None = Field(None, description="The job that this one is a part of.")
     kind: str
     queue: str
     status: str = Field(description="queued | running | succeeded | failed | cancelled")

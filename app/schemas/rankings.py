@@ -5,8 +5,16 @@ from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
-from app.schemas.common import In, JobOut, Out, Seed, Storable
+from app.schemas.common import In, JobOut, Many, Number, Out, Seed, Storable
 from app.schemas.methods import AcquisitionSpec, SelectionSpec
+
+
+class TargetPool(In):
+    pool_id: Annotated[Storable, Field(max_length=36)] = Field(description="A pool of this project, of any purpose.")
+
+
+class TargetRows(In):
+    rows: Many[Many[Number]] = Field(description="Features, one list a row.")
 
 
 class RankingIn(In):
@@ -15,6 +23,9 @@ class RankingIn(In):
     k: int = Field(ge=1, le=2**31, description="How many rows to choose.")
     ensemble_id: Annotated[Storable, Field(max_length=36)] | None = Field(None, description="Default: the current one.")
     seed: Seed = 0
+    target: TargetPool | TargetRows | None = Field(
+        None, description="Only for `epig`, which needs it: the rows that are to be predicted well."
+    )
 
 
 class RankedItem(Out):
@@ -22,7 +33,14 @@ class RankedItem(Out):
     row: int
     key: str
     score: float
+    value: float | None = Field(None, description="What the selection did for this pick; `measure` says what it is.")
     payload: JsonValue = None
+    explanation: dict[str, Any] | None = Field(
+        None,
+        description="With explain=true, why this row. Classes: shares of the members' votes, mean probabilities, and "
+        "the uncertainty in nats: total = aleatoric (noise of the label) + epistemic (the members disagree). Numbers: "
+        "each member's mean, and the standard deviations of the same split.",
+    )
 
 
 class RankingOut(Out):
@@ -36,10 +54,15 @@ class RankingOut(Out):
     selection: dict[str, Any]
     k: int
     seed: int
+    target: dict[str, Any] | None
     watermark: int = Field(description="Rows labelled or skipped up to this label event are left out.")
     n_scored: int | None
     seconds: float | None
     notes: list[str] = Field(description="What a reader of this ranking should know, e.g. that many rows tie.")
+    measure: str | None = Field(
+        description="What the items' `value` is: the score itself, the probability of the draw given the earlier ones, "
+        "the information_gained jointly with the earlier ones, a distance, a typicality."
+    )
     items: list[RankedItem] | None
     job_id: str
     error: dict[str, Any] | None

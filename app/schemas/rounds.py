@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue
 from app.schemas.common import In, JobOut, Out, Seed, Storable
 from app.schemas.labels import Annotator
 from app.schemas.methods import AcquisitionSpec, SelectionSpec
+from app.schemas.rankings import TargetPool
 
 
 class RoundIn(In):
@@ -17,6 +18,7 @@ class RoundIn(In):
     k: int = Field(ge=1, le=2**31, description="Items. Rows that wait in another open round are left out.")
     overlap: int = Field(1, ge=1, le=100, description="How many annotators each item needs.")
     seed: Seed = 0
+    target: TargetPool | None = Field(None, description="Only for `epig`: what is to be predicted well.")
     retrain: bool = Field(True, description="Train a new ensemble when the round is complete.")
 
 

@@ -16,6 +16,7 @@ def stored_round(wanted: RoundIn) -> dict[str, Any]:
         "overlap": wanted.overlap,
         "seed": wanted.seed,
         "retrain": wanted.retrain,
+        "target": {"pool_id": wanted.target.pool_id} if wanted.target is not None else None,
     }
 
 

@@ -9,6 +9,7 @@ Labels are not here: they are events in the database.
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -54,6 +55,17 @@ class Pool:
     def shard(self, index: int) -> tuple[int, Features]:
         """(first row, [rows, width] memory-mapped)"""
         return index * self.manifest["shard_rows"], self._load(self.manifest["shards"][index]["key"])
+
+    def shard_rows(self, index: int) -> int:
+        n_rows: int = self.manifest["shards"][index]["n_rows"]
+        return n_rows
+
+    def expect(self, index: int) -> None:
+        """Have the disk begin to read a shard that is about to be scanned, so that reading and computing overlap."""
+        path = self._objects.local_path(f"{self._prefix}/{self.manifest['shards'][index]['key']}")
+        if hasattr(os, "posix_fadvise"):
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def shards(self) -> Iterator[tuple[int, Features]]:
         for index in range(self.n_shards):

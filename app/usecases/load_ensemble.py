@@ -3,19 +3,18 @@
 from collections import OrderedDict
 
 import bensemble_core as bc
-from app.db.tables import EnsembleResult
-from app.services import Services
+from app.storage.objects import Objects
 
 KEPT = 4
 _loaded: "OrderedDict[tuple[str, str], bc.Ensemble]" = OrderedDict()
 
 
-def load_ensemble(services: Services, result: EnsembleResult, device: str) -> bc.Ensemble:
-    where = (result.file_key, device)
+def load_ensemble(objects: Objects, file_key: str, device: str) -> bc.Ensemble:
+    where = (file_key, device)
     if where not in _loaded:
-        loaded = bc.load(services.objects.local_path(result.file_key))
+        loaded = bc.load(objects.local_path(file_key))
         if not isinstance(loaded, bc.Ensemble):
-            raise TypeError(f"{result.file_key} holds a {type(loaded).__name__}, not an ensemble")
+            raise TypeError(f"{file_key} holds a {type(loaded).__name__}, not an ensemble")
         _loaded[where] = loaded.to(device)
     _loaded.move_to_end(where)
     while len(_loaded) > KEPT:

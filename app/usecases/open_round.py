@@ -7,7 +7,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from app.db import pools, projects
-from app.db.tables import Job, Pool, Project, Ranking, RankingItem, Round, RoundItem
+from app.db.tables import Job, Pool, Project, Ranking, Round, RoundItem
 from app.db.types import database_time, new_id
 from app.errors import Conflict
 from app.settings import Settings
@@ -24,7 +24,7 @@ class Opened:
 def open_round(
     session: Session, project: Project, settings: Settings, wanted: dict[str, Any], *, origin: str = "request"
 ) -> Opened:
-    """`wanted` is a stored `RoundIn`: pool_id, acquisition, selection, k, overlap, seed, retrain."""
+    """`wanted` is a stored `RoundIn`: pool_id, acquisition, selection, k, overlap, seed, retrain, target."""
     project = projects.lock(session, project.id)
     pool = pools.pool_of(session, project.id, wanted["pool_id"])
     refuse_while_ranking(session, pool)
@@ -38,6 +38,7 @@ def open_round(
         selection=wanted["selection"],
         k=wanted["k"],
         seed=wanted["seed"],
+        target=wanted.get("target"),
         round_id=round_id,
     )
     project.last_round += 1
@@ -78,12 +79,12 @@ def open_following_round(
     return open_round(session, project, settings, {**wanted, "k": k}, origin=origin) if k > 0 else None
 
 
-def hand_out(session: Session, ranking: Ranking, items: list[RankingItem]) -> None:
-    """The ranking is there: its items become the round's queue. A round closed meanwhile stays closed."""
+def hand_out(session: Session, ranking: Ranking, items: list[tuple[int, int]]) -> None:
+    """The ranking is there: its items (rank, row) become the round's queue. A round closed meanwhile stays closed."""
     round_ = session.get_one(Round, ranking.round_id, with_for_update=True)
     if round_.status != "ranking":
         return
-    session.execute(insert(RoundItem), [{"round_id": round_.id, "rank": i.rank, "row": i.row} for i in items])
+    session.execute(insert(RoundItem), [{"round_id": round_.id, "rank": rank, "row": row} for rank, row in items])
     round_.status = "open"
     round_.opened_at = database_time(session)
     session.flush()

@@ -12,13 +12,11 @@ from sqlalchemy.orm import Session
 from app.db import pools
 from app.db.tables import Ensemble, EnsembleResult, Job, PoolData, Prediction, PredictionResult, Project
 from app.db.types import new_id
-from app.errors import Malformed
 from app.jobs import queue
 from app.jobs.context import JobContext
 from app.schemas.ensembles import PredictionIn
 from app.services import Services, job_services
-from app.storage.readers import BadData, inline_batch
-from app.targets import row_width
+from app.usecases.given_rows import as_npy, checked_rows
 from app.usecases.load_ensemble import load_ensemble
 from app.usecases.request_ranking import finished_ensemble
 
@@ -43,7 +41,9 @@ def request_prediction(
             pools.data_of(before, pools.pool_of(before, project.id, wanted.pool_id))
     if wanted.rows is not None:
         rows_key = f"predictions/{prediction_id}/rows.npy"
-        services.objects.put(rows_key, _as_npy(_checked_rows(services, project, wanted.rows)))
+        services.objects.put(
+            rows_key, as_npy(checked_rows(project, wanted.rows, cap=services.settings.max_predictions, pointer="/rows"))
+        )
     job = queue.enqueue(
         session, kind="predict", queue="score", payload={"prediction_id": prediction_id}, project_id=project.id
     ).job
@@ -60,22 +60,6 @@ def request_prediction(
     return PredictionRequest(job=job, prediction=prediction)
 
 
-def _checked_rows(services: Services, project: Project, rows: list[list[float]]) -> np.ndarray[Any, Any]:
-    cap = services.settings.max_predictions
-    if not 1 <= len(rows) <= cap:
-        raise Malformed(f"send 1 to {cap:,} rows; for more, make a pool and send its `pool_id`", pointer="/rows")
-    try:
-        return inline_batch(rows, width=row_width(project.input)).features
-    except BadData as error:
-        raise Malformed(error.message, pointer=f"/rows/{error.row}" if error.row is not None else "/rows") from error
-
-
-def _as_npy(array: np.ndarray[Any, Any]) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array, allow_pickle=False)
-    return file.getvalue()
-
-
 def predict(job: JobContext) -> None:
     """Results are lines of JSON, so that a page of a large pool can be read without the rest."""
     services = job_services(job)
@@ -84,7 +68,7 @@ def predict(job: JobContext) -> None:
         project = session.get_one(Project, prediction.project_id)
         result = session.get_one(EnsembleResult, prediction.ensemble_id)
         data = session.get_one(PoolData, prediction.pool_id) if prediction.pool_id else None
-    ensemble = load_ensemble(services, result, job.device)
+    ensemble = load_ensemble(services.objects, result.file_key, job.device)
     if data is not None:
         files = services.pool(data)
         blocks: list[np.ndarray[Any, Any]] = [shard for _, shard in files.shards()]

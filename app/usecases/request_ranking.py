@@ -1,5 +1,6 @@
 """Ask which rows to label next. What the answer depends on is fixed here, so that it can be given again."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,12 @@ from app.db.tables import Ensemble, EnsembleResult, Job, Pool, Project, Ranking,
 from app.db.types import new_id
 from app.errors import Conflict, Malformed, NotFound
 from app.jobs import queue
+from app.schemas.rankings import TargetPool, TargetRows
+from app.services import Services
 from app.settings import Settings
+from app.usecases.given_rows import as_npy, checked_rows
+
+TARGET_ROWS = 1000  # enough to average over; a larger pool is represented by so many of its rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +39,8 @@ def request_ranking(
     seed: int = 0,
     ensemble_id: str | None = None,
     round_id: str | None = None,
+    target: dict[str, Any] | None = None,
+    ranking_id: str | None = None,
 ) -> RankingRequest:
     project = projects.lock(session, project.id)
     if pool.purpose != "candidates":
@@ -45,21 +53,22 @@ def request_ranking(
         raise Conflict(
             f"k is {k:,}, but only {n_left:,} rows of pool {pool.name!r} are neither labelled nor skipped{waiting}"
         )
-    entry = bc.ACQUISITIONS[acquisition["name"]]
-    family = "categorical" if project.task["kind"] == "classification" else "gaussian"
-    if family not in entry.families:
-        fitting = ", ".join(name for name, other in bc.ACQUISITIONS.items() if family in other.families)
-        raise Malformed(
-            f"{acquisition['name']} is not defined for {project.task['kind']}; take one of {fitting}",
-            pointer="/acquisition/name",
-        )
+    _check_family(project, bc.ACQUISITIONS, acquisition["name"], "/acquisition/name")
+    _check_family(project, bc.SELECTIONS, selection["name"], "/selection/name")
     if acquisition.get("estimate") == "mixture" and project.task.get("outputs", 1) > 1:
         raise Malformed(
             'the mixture estimate is for one output; take "estimate": "moment_match"', pointer="/acquisition/estimate"
         )
-    needs_ensemble = "ensemble" in entry.needs
-    chosen = _ensemble_id(session, project, ensemble_id) if needs_ensemble or ensemble_id else None
-    ranking_id = new_id()
+    _check_target(session, project, acquisition["name"], target)
+    how = bc.SELECTIONS[selection["name"]].needs
+    uses_scores, uses_predictions = "scores" in how, "predictive" in how
+    chosen = None
+    if ensemble_id or uses_predictions or (uses_scores and "ensemble" in bc.ACQUISITIONS[acquisition["name"]].needs):
+        chosen = _ensemble_id(session, project, ensemble_id)
+    elif not uses_scores:  # rows are compared by their features: an ensemble's, or as they are
+        chosen = projects.current_ensemble_id(session, project)
+        acquisition = acquisition if chosen is not None else {"name": "random"}
+    ranking_id = ranking_id or new_id()
     job = queue.enqueue(
         session, kind="rank_pool", queue="score", payload={"ranking_id": ranking_id}, project_id=project.id
     ).job
@@ -72,6 +81,7 @@ def request_ranking(
         selection=selection,
         k=k,
         seed=seed,
+        target=target,
         watermark=project.last_seq,
         job_id=job.id,
         round_id=round_id,
@@ -79,6 +89,50 @@ def request_ranking(
     session.add(ranking)
     session.flush()
     return RankingRequest(job=job, ranking=ranking)
+
+
+def family_of(project: Project) -> bc.Family:
+    return "categorical" if project.task["kind"] == "classification" else "gaussian"
+
+
+def target_key(ranking_id: str) -> str:
+    return f"rankings/{ranking_id}/target.npy"
+
+
+def store_target(
+    services: Services, project: Project, ranking_id: str, name: str, target: TargetPool | TargetRows | None
+) -> dict[str, Any] | None:
+    """Rows go to storage before the transaction begins, so that writing them holds no lock."""
+    if not isinstance(target, TargetRows):
+        return {"pool_id": target.pool_id} if target is not None else None
+    if "target" in bc.ACQUISITIONS[name].needs:  # else the request is about to be refused
+        rows = checked_rows(project, target.rows, cap=TARGET_ROWS, pointer="/target/rows")
+        services.objects.put(target_key(ranking_id), as_npy(rows))
+    return {"n_rows": len(target.rows)}
+
+
+def _check_family(project: Project, registry: Mapping[str, Any], name: str, pointer: str) -> None:
+    family = family_of(project)
+    if family not in registry[name].families:
+        fitting = ", ".join(other for other, entry in registry.items() if family in entry.families)
+        raise Malformed(
+            f"{name} is not defined for {project.task['kind']}; take one of {fitting}",
+            pointer=pointer,
+        )
+
+
+def _check_target(session: Session, project: Project, name: str, target: dict[str, Any] | None) -> None:
+    is_needed = "target" in bc.ACQUISITIONS[name].needs
+    if is_needed and target is None:
+        raise Malformed(
+            f'{name} needs a target set, the rows that are to be predicted well: send "target": {{"pool_id": …}} or '
+            '"target": {"rows": [[…], …]}',
+            pointer="/target",
+        )
+    if target is not None and not is_needed:
+        raise Malformed(f"{name} knows no target set; leave `target` out", pointer="/target")
+    if target is not None and "pool_id" in target:
+        pools.data_of(session, pools.pool_of(session, project.id, target["pool_id"]))
 
 
 def rows_left(session: Session, project: Project, pool: Pool, *, for_round: bool) -> int:
@@ -109,6 +163,7 @@ def _ensemble_id(session: Session, project: Project, asked: str | None) -> str:
             raise Conflict(
                 "this project has no trained ensemble yet. Label some rows and train one with "
                 f"POST /v1/projects/{project.id}/ensembles, or ask for a ranking that needs none: "
+                '{"selection": {"name": "typiclust"}}, {"selection": {"name": "kcenter"}} or '
                 '{"acquisition": {"name": "random"}}'
             )
         return current

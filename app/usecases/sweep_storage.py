@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
+from app.db import projects
 from app.db.engine import Database
-from app.db.tables import Ensemble, EnsembleResult, Job, Pool, PoolData, Prediction, Ranking, Replay
+from app.db.tables import Ensemble, EnsembleResult, Job, Pool, PoolData, Prediction, Project, Ranking, Replay
 from app.db.types import database_time
 from app.jobs import queue
 from app.jobs.context import JobContext
@@ -17,6 +18,7 @@ OLD = timedelta(days=1)
 OWNERS: dict[str, type[Pool | Ensemble | Ranking | Prediction]] = {
     "pools": Pool,
     "uploads": Pool,
+    "scores": Pool,
     "ensembles": Ensemble,
     "snapshots": Ensemble,
     "rankings": Ranking,
@@ -58,13 +60,17 @@ def sweep_storage(job: JobContext) -> None:
 
 def _kept(session: Session, kind: str, owner_id: str) -> str | None:
     """The prefix under which an owner's files stay: all of them while it has no result, those of the attempt that was
-    published once it has one; None if the owner is gone."""
+    published once it has one, scores only of the current ensemble; None if the owner is gone."""
     if session.get(OWNERS[kind], owner_id) is None:
         return None
     everything = f"{kind}/{owner_id}/"
     if kind == "pools":
         data = session.get(PoolData, owner_id)
         return f"{data.prefix}/" if data else everything
+    if kind == "scores":
+        project_id = session.get_one(Pool, owner_id).project_id
+        current = projects.current_ensemble_id(session, session.get_one(Project, project_id))
+        return f"{everything}{current}/" if current else None
     if kind == "ensembles":
         result = session.get(EnsembleResult, owner_id)
         return f"{result.file_key.rpartition('/')[0]}/" if result else everything

@@ -88,6 +88,37 @@ def test_every_format_gives_the_ranking_of_the_library(
     assert [line["key"] for line in found] == [name.format(line["row"]) for line in found]
 
 
+@pytest.mark.parametrize("kind", ["npy", "csv"])
+@pytest.mark.parametrize("selection", ["batchbald", "badge", "kcenter", "typiclust"])
+def test_a_set_is_chosen_from_a_file_as_from_an_array(
+    selection: str, kind: str, rows: Any, ensemble_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(kind, tmp_path, rows)
+    arguments = ["--acquisition", "bald", "--selection", selection, "--k", "5", "--seed", "2"]
+    assert main(["rank", "--ensemble", str(ensemble_file), "--pool", str(path), *arguments]) == 0
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    ensemble = bc.load(ensemble_file)
+    assert isinstance(ensemble, bc.Ensemble)
+    expected = bc.rank(ensemble, rows, acquisition="bald", selection=selection, k=5, seed=2)
+    assert [int(line["row"]) for line in lines] == expected.rows.tolist()
+
+
+def test_epig_takes_its_target_from_a_file(
+    rows: Any, ensemble_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool, target = write("npy", tmp_path, rows), tmp_path / "target.npy"
+    np.save(target, rows[:7])
+    arguments = ["rank", "--ensemble", str(ensemble_file), "--pool", str(pool), "--acquisition", "epig", "--k", "5"]
+    assert main(arguments) == 2
+    assert "epig needs a target set" in capsys.readouterr().err
+    assert main([*arguments, "--target", str(target)]) == 0
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    ensemble = bc.load(ensemble_file)
+    assert isinstance(ensemble, bc.Ensemble)
+    expected = bc.rank(ensemble, rows, acquisition="epig", k=5, target=rows[:7])
+    assert [int(line["row"]) for line in lines] == expected.rows.tolist()
+
+
 def test_a_fitted_posterior_ranks_as_well(
     rows: Any, fitted: bc.Fitted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,302 @@
+"""Rankings over REST: kept scores, parts, executors, cold starts, targets, and why a row was chosen."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import bensemble_core as bc
+from app.db.engine import Database
+from app.jobs.executors import TaskFailed, close_executor
+from app.jobs.executors.inline import Inline
+from app.jobs.executors.processes import Processes
+from app.usecases import score_shards
+from app.usecases.given_rows import as_npy
+from tests.app.conftest import Service
+from tests.app.test_loop import start, train
+
+WIDTH = 8
+MANY = 3 * 8192 + 100  # shards hold whole chunks: with tiny shard_bytes, 8192 rows each
+
+
+def rank(service: Service, pool_id: str, **wanted: Any) -> dict[str, Any]:
+    asked = service.post(f"/pools/{pool_id}/rankings", {"k": 10, **wanted}, 202)
+    service.run_jobs()
+    ranking: dict[str, Any] = service.get(f"/rankings/{asked['ranking']['id']}", explain=True)
+    assert ranking["status"] == "succeeded", ranking["error"]
+    return ranking
+
+
+def trained(service: Service, n_rows: int = MANY, **changes: Any) -> tuple[dict[str, Any], str]:
+    """A project of two classes with a pool of several shards, trained on forty rows."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n_rows, WIDTH)).astype(np.float32)
+    project = service.project(
+        **{
+            "task": {"kind": "classification", "classes": ["a", "b"]},
+            "input": {"shape": [WIDTH]},
+            "model": {"name": "mlp", "hidden": [16]},
+            "posterior": {"name": "deep_ensemble", "members": 5, "epochs": 5},
+            **changes,
+        }
+    )
+    pool = service.post(f"/projects/{project['id']}/pools", {"name": "many"}, 201)
+    headers = {"Content-Type": "application/x-npy"}
+    answer = service.client.put(f"/v1/pools/{pool['id']}/data", content=as_npy(x), headers=headers)
+    assert answer.status_code == 202
+    service.run_jobs()
+    values: list[Any] = ["ab"[int(row[0] > 0)] for row in x[:40]]
+    if project["task"]["kind"] == "regression":
+        values = [float(row[0]) for row in x[:40]]
+    labels = [{"pool_id": pool["id"], "row": i, "value": value} for i, value in enumerate(values)]
+    service.post(f"/projects/{project['id']}/labels", {"labels": labels}, 201)
+    train(service, project)
+    return project, pool["id"]
+
+
+def parts_of(service: Service, project: dict[str, Any]) -> list[dict[str, Any]]:
+    jobs = service.get(f"/projects/{project['id']}/jobs")["items"]
+    return [job for job in jobs if job["kind"] == "score_shards"]
+
+
+@pytest.fixture
+def sharded(database: Database, make_service: Any) -> Service:
+    service: Service = make_service(database, shard_bytes=1, split_shards=0)
+    return service
+
+
+def test_another_acquisition_or_k_costs_no_forward_pass(sharded: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, pool_id = trained(sharded)
+    first = rank(sharded, pool_id, acquisition={"name": "bald"})
+    monkeypatch.setattr(score_shards, "FUNCTION", "app.usecases.score_shards:never")
+    again = rank(sharded, pool_id, acquisition={"name": "bald"}, k=3)
+    assert [(i["row"], i["score"]) for i in again["items"]] == [(i["row"], i["score"]) for i in first["items"][:3]]
+    for name in ("entropy", "margin", "least_confidence", "variation_ratio", "mean_std", "predictive_variance", "eig"):
+        assert len(rank(sharded, pool_id, acquisition={"name": name})["items"]) == 10
+    asked = sharded.post(
+        f"/pools/{pool_id}/rankings", {"acquisition": {"name": "epig"}, "k": 3, "target": {"pool_id": pool_id}}, 202
+    )
+    sharded.run_jobs()
+    assert "never" in sharded.get(f"/jobs/{asked['job']['id']}")["error"]["detail"]  # this one is not kept
+
+
+def test_kept_scores_are_the_scores_of_the_library(sharded: Service) -> None:
+    project, pool_id = trained(sharded)
+    ensemble_id = sharded.get(f"/projects/{project['id']}")["current_ensemble_id"]
+    file = sharded.client.get(f"/v1/ensembles/{ensemble_id}/file").content
+    path = sharded.services.settings.data_dir / "ensemble.safetensors"
+    path.write_bytes(file)
+    ensemble = bc.load(path)
+    assert isinstance(ensemble, bc.Ensemble)
+    x = np.random.default_rng(0).normal(size=(MANY, WIDTH)).astype(np.float32)
+    for name in ("bald", "margin", "predictive_variance"):
+        ours = rank(sharded, pool_id, acquisition={"name": name})
+        theirs = bc.rank(ensemble, x, acquisition=name, k=10, exclude=range(40))
+        assert [item["row"] for item in ours["items"]] == theirs.rows.tolist()
+        assert [item["score"] for item in ours["items"]] == theirs.scores.tolist()
+
+
+def test_scores_go_with_their_pool(sharded: Service) -> None:
+    _, pool_id = trained(sharded)
+    rank(sharded, pool_id)
+    objects = sharded.services.objects
+    assert len(list(objects.list(f"scores/{pool_id}"))) == 4
+    assert sharded.client.delete(f"/v1/pools/{pool_id}").status_code == 204
+    sharded.run_jobs()
+    assert list(objects.list("scores")) == []
+
+
+def test_a_split_ranking_is_the_whole_one(database: Database, make_service: Any, tmp_path: Path) -> None:
+    service: Service = make_service(database, shard_bytes=1, split_shards=2)
+    project, pool_id = trained(service)
+    wanted = {"acquisition": {"name": "bald"}, "selection": {"name": "power"}, "k": 10, "seed": 5}
+    asked = service.post(f"/pools/{pool_id}/rankings", wanted, 202)
+    service.run_jobs()
+    split = service.get(f"/rankings/{asked['ranking']['id']}")
+    parts = parts_of(service, project)
+    assert [job["parent_id"] for job in parts] == [asked["job"]["id"]] * 2
+    assert sorted(job["result"]["n_rows"] for job in parts) == [8192 + 100, 2 * 8192]
+    service.services.objects.delete_prefix("scores")
+    service.services.settings.split_shards = 0
+    asked = service.post(f"/pools/{pool_id}/rankings", wanted, 202)
+    service.run_jobs()
+    whole = service.get(f"/rankings/{asked['ranking']['id']}")
+    assert whole["items"] == split["items"]
+    assert len(parts_of(service, project)) == 2
+
+
+def test_a_part_that_fails_fails_its_ranking(
+    database: Database, make_service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service: Service = make_service(database, shard_bytes=1, split_shards=2)
+    project, pool_id = trained(service)
+    monkeypatch.setattr(score_shards, "FUNCTION", "tests.app.test_rankings:unable")
+    asked = service.post(f"/pools/{pool_id}/rankings", {"k": 5}, 202)
+    service.run_jobs()
+    ranking = service.get(f"/rankings/{asked['ranking']['id']}")
+    assert ranking["status"] == "failed"
+    assert ranking["error"]["detail"] == "row 3 has the score nan"
+    assert {job["status"] for job in parts_of(service, project)} <= {"failed", "cancelled"}
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    opened = Processes(2)
+    yield opened
+    opened.close()
+
+
+def count_rows(task: dict[str, Any], tell: Any) -> None:
+    tell(task["n_rows"])
+    Path(task["path"]).write_text(str(task["n_rows"]))
+
+
+def unable(task: dict[str, Any], tell: Any) -> None:
+    raise bc.NotFinite("row 3 has the score nan")
+
+
+def die(task: dict[str, Any], tell: Any) -> None:
+    psutil.Process().kill()
+
+
+def hang(task: dict[str, Any], tell: Any) -> None:
+    time.sleep(600)
+
+
+@pytest.mark.parametrize("kind", ["inline", "process"])
+def test_every_task_runs_once_and_the_rows_add_up(kind: str, tmp_path: Path, processes: Processes) -> None:
+    executor = Inline() if kind == "inline" else processes
+    tasks = [{"n_rows": i, "path": str(tmp_path / str(i))} for i in range(1, 8)]
+    told: list[int] = []
+    executor.run("tests.app.test_rankings:count_rows", tasks, told.append)
+    assert sorted(path.read_text() for path in tmp_path.iterdir()) == [str(i) for i in range(1, 8)]
+    assert told[-1] == 28
+    assert told == sorted(told)
+
+
+def test_a_process_that_fails_dies_or_is_cancelled_ends_the_work(processes: Processes) -> None:
+    with pytest.raises(TaskFailed, match="row 3 has the score nan") as failure:
+        processes.run("tests.app.test_rankings:unable", [{"n_rows": 1}] * 2, lambda _: None)
+    assert failure.value.is_final
+    with pytest.raises(TaskFailed, match="died with exit code -9") as death:
+        processes.run("tests.app.test_rankings:die", [{"n_rows": 1}] * 2, lambda _: None)
+    assert not death.value.is_final
+
+    class Enough(BaseException):
+        pass
+
+    def cancel(_: int) -> None:
+        raise Enough
+
+    with pytest.raises(Enough):
+        processes.run("tests.app.test_rankings:hang", [{"n_rows": 1}] * 2, cancel)
+    assert not [child for child in psutil.Process().children() if "hand" in " ".join(child.cmdline())]
+
+
+def test_every_executor_gives_the_same_ranking(database: Database, make_service: Any) -> None:
+    """A stored request, re-run on the stored ensemble by another executor, gives the identical list."""
+    service: Service = make_service(database, shard_bytes=1, split_shards=0)
+    _, pool_id = trained(service, posterior={"name": "deep_ensemble", "members": 5, "epochs": 5})
+    wanted = {"acquisition": {"name": "bald"}, "selection": {"name": "batchbald"}, "k": 5, "seed": 1}
+    inline = rank(service, pool_id, **wanted)
+    service.services.objects.delete_prefix("scores")
+    service.services.settings.executor = "process"
+    service.services.settings.processes = 2
+    try:
+        assert rank(service, pool_id, **wanted)["items"] == inline["items"]
+    finally:
+        close_executor()
+    assert not [child for child in psutil.Process().children() if "hand" in " ".join(child.cmdline())]
+
+
+@pytest.mark.parametrize("selection", ["typiclust", "kcenter"])
+def test_before_the_first_ensemble_rows_are_chosen_by_their_features(service: Service, selection: str) -> None:
+    project = service.project(input={"shape": [2]})
+    rng = np.random.default_rng(0)
+    centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
+    rows = (centres[np.arange(90) % 3] + 0.1 * rng.normal(size=(90, 2))).tolist()
+    pool = service.post(f"/projects/{project['id']}/pools", {"name": "blobs", "rows": rows}, 201)
+    ranking = rank(service, pool["id"], selection={"name": selection}, k=3)
+    assert sorted(item["row"] % 3 for item in ranking["items"]) == [0, 1, 2]
+    assert (ranking["ensemble_id"], ranking["acquisition"]) == (None, {"name": "random"})
+    assert any("there is no ensemble yet" in note for note in ranking["notes"])
+    refused = service.post(f"/pools/{pool['id']}/rankings", {"k": 3, "selection": {"name": "batchbald"}}, 409)
+    assert "typiclust" in refused["detail"]
+    assert "random" in refused["detail"]
+
+
+def test_a_labelled_row_keeps_its_neighbours_from_being_chosen(service: Service) -> None:
+    project = service.project(input={"shape": [2]}, task={"kind": "classification", "classes": ["a", "b"]})
+    rows = [[0.0, 0.0], [0.1, 0.0], [10.0, 0.0], [10.1, 0.0]]
+    pool = service.post(f"/projects/{project['id']}/pools", {"name": "two", "rows": rows}, 201)
+    service.post(
+        f"/projects/{project['id']}/labels", {"labels": [{"pool_id": pool["id"], "row": 2, "value": "a"}]}, 201
+    )
+    ranking = rank(service, pool["id"], selection={"name": "kcenter"}, k=1)
+    assert [item["row"] for item in ranking["items"]] == [0]
+    assert (ranking["measure"], ranking["items"][0]["value"]) == ("distance", pytest.approx(10.0))
+
+
+def test_epig_wants_a_target_and_takes_a_pool_or_rows(sharded: Service) -> None:
+    _, pool_id = trained(sharded)
+    path = f"/pools/{pool_id}/rankings"
+    body = {"acquisition": {"name": "epig"}, "k": 5}
+    refused = sharded.post(path, body, 422)
+    assert "needs a target set" in refused["detail"]
+    assert refused["errors"][0]["pointer"] == "/target"
+    assert "leave `target` out" in sharded.post(path, {"k": 5, "target": {"rows": [[0.0] * WIDTH]}}, 422)["detail"]
+    wrong = sharded.post(path, {**body, "target": {"rows": [[0.0] * 3]}}, 422)
+    assert wrong["errors"][0]["pointer"] == "/target/rows/0"
+    sharded.post(path, {**body, "target": {"pool_id": "0190a000-0000-7000-8000-000000000000"}}, 404)
+    near = np.random.default_rng(0).normal(size=(MANY, WIDTH)).astype(np.float32)[:3]
+    by_rows = rank(sharded, pool_id, **body, target={"rows": near.tolist()})
+    assert by_rows["target"] == {"n_rows": 3}
+    assert all(item["score"] > 0 for item in by_rows["items"])
+    by_pool = rank(sharded, pool_id, **body, target={"pool_id": pool_id})
+    assert any("1,000 drawn by the seed" in note for note in by_pool["notes"])
+    assert [item["row"] for item in by_pool["items"]] != [item["row"] for item in by_rows["items"]]
+    assert list(sharded.services.objects.list("rankings")) == []
+
+
+def test_a_pick_is_explained_by_votes_probabilities_and_uncertainty(sharded: Service) -> None:
+    _, pool_id = trained(sharded)
+    ranking = rank(sharded, pool_id, selection={"name": "power"})
+    assert ranking["measure"] == "probability"
+    for item in ranking["items"]:
+        why = item["explanation"]
+        assert 0 < item["value"] <= 1
+        assert sum(why["votes"].values()) == pytest.approx(1)
+        assert sum(why["probabilities"].values()) == pytest.approx(1)
+        assert why["total"] == pytest.approx(why["aleatoric"] + why["epistemic"], abs=1e-6)
+        assert why["epistemic"] == pytest.approx(item["score"], abs=1e-5)
+    bare = sharded.get(f"/rankings/{ranking['id']}")
+    assert all(item["explanation"] is None for item in bare["items"])
+
+
+def test_a_pick_of_a_regression_is_explained_by_its_members(sharded: Service) -> None:
+    _, pool_id = trained(sharded, task={"kind": "regression", "outputs": 1})
+    ranking = rank(sharded, pool_id, selection={"name": "batchbald"}, k=4)
+    assert ranking["measure"] == "information_gained"
+    for item in ranking["items"]:
+        why = item["explanation"]
+        assert len(why["members"]) == 5
+        assert np.mean(why["members"]) == pytest.approx(why["mean"], abs=1e-5)
+        assert np.std(why["members"]) == pytest.approx(why["epistemic_sd"], rel=1e-3)
+    refused = sharded.post(f"/pools/{pool_id}/rankings", {"k": 3, "selection": {"name": "badge"}}, 422)
+    assert "badge is not defined for regression" in refused["detail"]
+
+
+def test_a_pool_with_every_row_labelled_has_nothing_to_rank(service: Service, digits: Any) -> None:
+    project, _ = start(service, digits)
+    train(service, project)
+    pool = service.post(
+        f"/projects/{project['id']}/pools",
+        {"name": "done", "rows": digits[0][:3].tolist(), "labels": digits[1][:3]},
+        201,
+    )
+    refused = service.post(f"/pools/{pool['id']}/rankings", {"k": 1}, 409)
+    assert "only 0 rows" in refused["detail"]
