@@ -4,10 +4,14 @@ BensembleError
 ├── InvalidOption(ValueError)   a hyper-parameter is unknown, of the wrong type or out of bounds
 ├── InvalidData(ValueError)     rows, labels or tensors that do not fit: shape, range, NaN
 ├── InvalidModel(ValueError)    a network that cannot be built, or does not fit the data or the likelihood
+├── InvalidSpec(ValueError)     an experiment that was stated wrongly; carries a JSON pointer to the place
 ├── InvalidFile(ValueError)     not one of our files, truncated, or from a newer format
 ├── NotFinite(ArithmeticError)  training or scoring left the finite numbers
 └── Cancelled                   raised by a `report` that wants the work stopped; nothing is left behind
 """
+
+from functools import partial
+from typing import Any
 
 
 class BensembleError(Exception):
@@ -24,6 +28,19 @@ class InvalidData(BensembleError, ValueError):
 
 class InvalidModel(BensembleError, ValueError):
     """A network that cannot be built, or does not fit the data or the likelihood."""
+
+
+class InvalidSpec(BensembleError, ValueError):
+    """An experiment that was stated wrongly: `pointer` (RFC 6901) and, within an expression, `column` say where."""
+
+    def __init__(self, message: str, *, pointer: str = "", column: int | None = None) -> None:
+        place = pointer or "/"
+        super().__init__(f"{place}: {message}" if column is None else f"{place}, column {column}: {message}")
+        self.message, self.pointer, self.column = message, pointer, column
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuilt from its parts in another process, where the default would hand the whole text over as message."""
+        return partial(type(self), pointer=self.pointer, column=self.column), (self.message,)
 
 
 class InvalidFile(BensembleError, ValueError):

@@ -1,0 +1,39 @@
+"""Bayesian experimental design: state p(y | θ, ξ), a prior and where you may measure; get the most informative next
+measurement, report its outcome, repeat.
+
+Axes: P points of the parameters, J designs, Y outcomes (or quadrature nodes), O outcome variables, D design variables.
+Nats throughout. Everything is float64 on the CPU, and a function of the spec, its seed and the observations alone.
+"""
+
+from bensemble_core.design.belief import Belief, summary
+from bensemble_core.design.catalogue import CATALOGUE
+from bensemble_core.design.eig import Estimate
+from bensemble_core.design.experiment import Experiment, Information
+from bensemble_core.design.guards import Guards
+from bensemble_core.design.model import Observation
+from bensemble_core.design.propose import Proposal, RunnerUp
+from bensemble_core.design.simulate import Curve, Policy, simulate
+from bensemble_core.design.spec import Spec, canonical, read_spec
+from bensemble_core.design.stop import Stop
+from bensemble_core.design.work import Work
+
+__all__ = [
+    "CATALOGUE",
+    "Belief",
+    "Curve",
+    "Estimate",
+    "Experiment",
+    "Guards",
+    "Information",
+    "Observation",
+    "Policy",
+    "Proposal",
+    "RunnerUp",
+    "Spec",
+    "Stop",
+    "Work",
+    "canonical",
+    "read_spec",
+    "simulate",
+    "summary",
+]

@@ -1,0 +1,131 @@
+"""Designs that are run before their outcomes are known: what another design adds to them.
+
+I(y_1 … y_k; θ) = I(y_1 … y_{k−1}; θ) + E_{y_1 … y_{k−1}} I(y_k; θ | y_1 … y_{k−1}): the belief after each joint outcome
+of the members is a column of weights, and a candidate's gain is the average of its EIG over the columns. Joint outcomes
+are enumerated as long as there are few, and beyond that drawn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bensemble_core.design.belief import PointBelief
+from bensemble_core.design.bounds import bounds
+from bensemble_core.design.eig import Estimates, Gains, estimate, gains
+from bensemble_core.design.gaussian import GaussianBelief, gaussian_eig, linear_form
+from bensemble_core.design.memory import Memory
+from bensemble_core.design.model import Model
+from bensemble_core.design.tables import blocks, build, method_of
+from bensemble_core.randomness import generator
+
+MAX_JOINT = 256  # joint outcomes that are told apart
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """Members whose outcomes are not known yet, as seen from a belief."""
+
+    belief: PointBelief | GaussianBelief  # of a Gaussian: after the members, which does not depend on their outcomes
+    rows: Tensor  # [n, D] the members
+    gain: float = 0.0  # joint EIG of the members
+    se: float = 0.0
+    columns: Tensor | None = None  # [P, O] weights after each joint outcome
+    probs: Tensor | None = None  # [O]
+    is_sampled: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return len(self.rows) == 0
+
+    def thinned(self) -> "Batch":
+        """The same as seen from fewer points."""
+        if isinstance(self.belief, GaussianBelief):
+            return self
+        keep = self.belief.telling()
+        columns = None if self.columns is None else self.columns[keep] / self.columns[keep].sum(0)
+        return replace(self, belief=self.belief.only(keep), columns=columns)
+
+
+def empty(model: Model, belief: PointBelief | GaussianBelief) -> Batch:
+    return Batch(belief=belief, rows=torch.empty(0, len(model.space.names) + model.space.numbered, dtype=torch.float64))
+
+
+def joined(model: Model, batch: Batch, row: Sequence[float], memory: Memory, *, seed: int = 0) -> Batch:
+    """The batch with one more member."""
+    added = torch.tensor([list(row)], dtype=torch.float64)
+    rows = torch.cat([batch.rows, added])
+    own = conditional(model, batch, added, memory, seed=seed)
+    grown = replace(batch, rows=rows, gain=batch.gain + float(own.eig[0]), se=batch.se + float(own.se[0]))
+    if isinstance(batch.belief, GaussianBelief):
+        return replace(grown, belief=_told(model, batch.belief, added))
+    if own.method == "bounds":
+        return grown
+    table = build(model, batch.belief.points, added)
+    columns = batch.belief.weights[:, None] if batch.columns is None else batch.columns
+    probs = torch.ones(1, dtype=torch.float64) if batch.probs is None else batch.probs
+    p = table.probs[:, 0]  # [Y, P]
+    marginal = p @ columns  # [Y, O]
+    weights = marginal if table.node_weights is None else marginal * table.node_weights
+    joint = (weights * probs).flatten()  # [Y O]
+    joint = joint / joint.sum()
+    chosen, is_sampled = joint.nonzero()[:, 0], batch.is_sampled
+    kept = joint[chosen]
+    if len(chosen) > MAX_JOINT:
+        shift = torch.rand((), generator=generator(seed, len(rows)), dtype=torch.float64)
+        u = (torch.arange(MAX_JOINT, dtype=torch.float64) + shift) / MAX_JOINT
+        chosen = torch.searchsorted(joint.cumsum(0), u).clamp(max=len(joint) - 1)
+        kept, is_sampled = torch.full((MAX_JOINT,), 1 / MAX_JOINT, dtype=torch.float64), True
+    outcome, column = chosen // len(probs), chosen % len(probs)
+    after = columns[:, column] * p[outcome].mT  # [P, O']
+    return replace(grown, columns=after / after.sum(0), probs=kept, is_sampled=is_sampled)
+
+
+def conditional(model: Model, batch: Batch, rows: Tensor, memory: Memory, *, seed: int = 0) -> Estimates:
+    """What each design [J, D] would add to the batch."""
+    if batch.is_empty or isinstance(batch.belief, GaussianBelief):
+        return estimate(model, batch.belief, rows, memory, seed=seed)
+    points = batch.belief.points
+    if batch.columns is None or batch.probs is None:
+        together = torch.cat([batch.rows.expand(len(rows), *batch.rows.shape), rows[:, None]], 1)
+        found = bounds(model, batch.belief, together, seed=seed)
+        gain = (found.middle - batch.gain).clamp(min=0)
+        return Estimates(eig=gain, se=found.se, method="bounds", utility=found.utility)
+    parts = [average(gains(t, batch.columns, points), batch.probs) for t in blocks(model, points, rows, memory)]
+    eig, spread, utility = (torch.cat(column) for column in zip(*parts, strict=True))
+    se = spread / len(batch.probs) ** 0.5 if batch.is_sampled else torch.zeros_like(eig)
+    return Estimates(
+        eig=eig.clamp(min=0),
+        se=se + batch.se,
+        method=method_of(model, points, rows),
+        utility=utility if model.utility is not None else None,
+    )
+
+
+def average(found: Gains, probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and spread of EIG over the columns, and the mean utility: [J] each."""
+    mean = found.eig @ probs
+    spread = ((found.eig - mean[:, None]).square() @ probs).clamp(min=0).sqrt()
+    return mean, spread, found.utility @ probs
+
+
+def _told(model: Model, belief: GaussianBelief, rows: Tensor) -> GaussianBelief:
+    """The spread after these designs; whatever comes out, it is the same."""
+    _, slopes, sd = linear_form(model, rows)
+    x = (slopes / sd[..., None]).flatten(0, 1)
+    gram = torch.eye(len(x), dtype=torch.float64) + x @ belief.spread @ x.mT
+    left = belief.spread - belief.spread @ x.mT @ torch.linalg.solve(gram, x @ belief.spread)
+    return replace(belief, spread=(left + left.mT) / 2)
+
+
+def differentiable(model: Model, batch: Batch, rows: Tensor) -> Tensor:
+    """What is maximised at each design [J, D], with gradients: added EIG, or utility, for its cost: [J]."""
+    if isinstance(batch.belief, GaussianBelief):
+        value = gaussian_eig(model, batch.belief, rows)
+    else:
+        columns = batch.belief.weights[:, None] if batch.columns is None else batch.columns
+        probs = torch.ones(1, dtype=torch.float64) if batch.probs is None else batch.probs
+        found = gains(build(model, batch.belief.points, rows), columns, batch.belief.points)
+        value = (found.eig if model.utility is None else found.utility) @ probs
+    return value / model.cost(model.space.columns(rows))

@@ -1,0 +1,271 @@
+"""The posterior as weighted points: moments, quantiles, draws, and the entropy that observations have removed."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import special
+from torch import Tensor
+
+from bensemble_core.design.points import Points, taken
+from bensemble_core.errors import InvalidOption
+from bensemble_core.randomness import generator
+
+Method = Literal["grid", "listed", "particles", "gaussian"]
+Array = npt.NDArray[np.float64]
+KERNEL = 0.35  # width of the smoothing of a grid seen askew, in posterior sds
+SUMMARY = (0.025, 0.25, 0.5, 0.75, 0.975)
+
+
+class Belief(Protocol):
+    """p(θ | observations). `mean` and `sd` are by name; all numbers are in the units of the parameters."""
+
+    @property
+    def method(self) -> Method: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def mean(self) -> dict[str, float]: ...
+    @property
+    def sd(self) -> dict[str, float]: ...
+    @property
+    def log_evidence(self) -> float:
+        """log p(y_1 … y_n | ξ_1 … ξ_n)."""
+        ...
+
+    @property
+    def error(self) -> float:
+        """How far log_evidence may be off, as estimated."""
+        ...
+
+    @property
+    def ess(self) -> float:
+        """Effective number of points, 1 / Σ w²."""
+        ...
+
+    @property
+    def edge_mass(self) -> float:
+        """Mass on the outermost points of a grid: more than a trace means that the grid cuts the posterior."""
+        ...
+
+    @property
+    def entropy(self) -> float:
+        """−E log p(θ | observations), differential for continuous parameters, in the units of θ."""
+        ...
+
+    def covariance(self) -> Tensor: ...
+    def quantile(self, q: float, name: str | None = None) -> Any:
+        """The q-quantile of each parameter by name, or of one."""
+        ...
+
+    def hdi(self, mass: float = 0.95) -> dict[str, tuple[float, float]]:
+        """The shortest interval of each parameter that holds this mass."""
+        ...
+
+    def marginal(self, name: str, n: int = 201) -> tuple[list[float], list[float]]:
+        """Values and densities of one parameter (masses, if it takes few values), to be drawn."""
+        ...
+
+    def samples(self, n: int, seed: int = 0) -> dict[str, Tensor]: ...
+
+
+def summary(belief: Belief) -> dict[str, dict[str, Any]]:
+    """Mean, sd and quantiles of each parameter, as plain numbers."""
+    quantiles = {q: belief.quantile(q) for q in SUMMARY}
+    return {
+        name: {
+            "mean": belief.mean[name],
+            "sd": belief.sd[name],
+            "quantiles": {str(q): found[name] for q, found in quantiles.items()},
+        }
+        for name in belief.names
+    }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PointBelief:
+    """Weighted points."""
+
+    method: Method
+    points: Points
+    names: tuple[str, ...]
+    log_weights: Tensor  # [P], normalised
+    log_likelihood: Tensor  # [P] of all observations
+    log_evidence: float
+    spread: float = 0.0  # of log_evidence, where it was sampled
+
+    @cached_property
+    def error(self) -> float:
+        """Of a grid, from its difference to every second point: of a geometric rule, about the square of it."""
+        if self.points.coarse is None:
+            return self.spread
+        k = self.points.scores.shape[1]
+        difference = abs(float(torch.logsumexp(self.log_weights[self.points.coarse], 0)) + k * math.log(2))
+        return min(difference, 10 * difference**2)
+
+    @cached_property
+    def weights(self) -> Tensor:
+        return self.log_weights.exp()
+
+    @cached_property
+    def _table(self) -> Tensor:
+        return torch.stack([self.points.values[name] for name in self.names])  # [k, P]
+
+    @cached_property
+    def mean(self) -> dict[str, float]:
+        return dict(zip(self.names, self._average(self._table).tolist(), strict=True))
+
+    @cached_property
+    def sd(self) -> dict[str, float]:
+        return dict(zip(self.names, self.covariance().diagonal().sqrt().tolist(), strict=True))
+
+    def _average(self, x: Tensor) -> Tensor:
+        """Σ w x, where a point without weight may have any value: [..., P] -> [...]."""
+        return torch.where(self.weights > 0, x, 0) @ self.weights
+
+    def covariance(self) -> Tensor:
+        centred = torch.where(self.weights > 0, self._table - self._average(self._table)[:, None], 0)
+        return (centred * self.weights) @ centred.mT
+
+    @cached_property
+    def ess(self) -> float:
+        return float(1 / self.weights.square().sum())
+
+    @cached_property
+    def edge_mass(self) -> float:
+        return 0.0 if self.points.edge is None else float(self.weights[self.points.edge].sum())
+
+    @cached_property
+    def entropy(self) -> float:
+        log_posterior = self.points.log_density + self.log_likelihood - self.log_evidence
+        return -float(self._average(log_posterior))
+
+    def quantile(self, q: float, name: str | None = None) -> Any:
+        if not 0 < q < 1:
+            raise InvalidOption(f"a quantile is asked for at a probability between 0 and 1, got {q}")
+        if name is None:
+            return {each: self._inverse(each, q) for each in self.names}
+        return self._inverse(self._known(name), q)
+
+    def hdi(self, mass: float = 0.95) -> dict[str, tuple[float, float]]:
+        if not 0 < mass < 1:
+            raise InvalidOption(f"the mass of an interval is between 0 and 1, got {mass}")
+        found = {}
+        for name in self.names:
+            starts = np.linspace(0, 1 - mass, 202)[1:-1].tolist()
+            ends = [(self._inverse(name, p), self._inverse(name, p + mass)) for p in starts]
+            found[name] = min(ends, key=lambda pair: pair[1] - pair[0])
+        return found
+
+    def marginal(self, name: str, n: int = 201) -> tuple[list[float], list[float]]:
+        values, weights = self._sorted(self._known(name))
+        if name in self.points.listed:
+            return values.tolist(), weights.tolist()
+        at, below = self._curve(name)
+        edges = np.linspace(np.interp(0.0005, below, at), np.interp(0.9995, below, at), n + 1)
+        rise = np.diff(np.interp(edges, at, below))
+        return (0.5 * (edges[1:] + edges[:-1])).tolist(), (rise / np.diff(edges)).tolist()
+
+    def samples(self, n: int, seed: int = 0) -> dict[str, Tensor]:
+        index = self.draw(n, seed)
+        return {name: self.points.values[name][index] for name in self.names}
+
+    def draw(self, n: int, seed: int = 0) -> Tensor:
+        """Numbers of n points drawn by weight, in random order: [n]."""
+        u = torch.rand(n, generator=generator(seed), dtype=torch.float64)
+        return torch.searchsorted(self.weights.cumsum(0), u).clamp(max=self.points.n - 1)
+
+    def telling(self) -> Tensor:
+        """Fewer points for a first look: every second of a grid, a quarter of the particles; none without weight."""
+        keep = self.log_weights > self.log_weights.max() - 20
+        if self.points.coarse is not None:
+            return keep & self.points.coarse
+        if self.method == "particles" and self.points.groups is None:
+            return keep & (torch.arange(self.points.n) < self.points.n // 4)
+        return keep
+
+    def only(self, keep: Tensor) -> "PointBelief":
+        """The belief on some of its points, by a mask [P]."""
+        return PointBelief(
+            method=self.method,
+            points=taken(self.points, keep),
+            names=self.names,
+            log_weights=self.log_weights[keep].log_softmax(0),
+            log_likelihood=self.log_likelihood[keep],
+            log_evidence=self.log_evidence,
+        )
+
+    def _known(self, name: str) -> str:
+        if name not in self.names:
+            raise InvalidOption(f"there is no parameter {name!r}; there is {', '.join(self.names)}")
+        return name
+
+    def _sorted(self, name: str) -> tuple[Array, Array]:
+        """Different values of a parameter in order, and the weight of each."""
+        values, where = np.unique(self.points.values[name].numpy(), return_inverse=True)
+        return values, np.bincount(where, self.weights.numpy(), len(values)).astype(np.float64)
+
+    def _inverse(self, name: str, q: float) -> float:
+        """The q-quantile of one parameter."""
+        values, weights = self._sorted(name)
+        if name in self.points.listed:
+            place = int(np.searchsorted(weights.cumsum(), q - 1e-12))
+            return float(values[min(place, len(values) - 1)])
+        at, below = self._curve(name)
+        return float(np.interp(q, below, at))
+
+    def _curve(self, name: str) -> tuple[Array, Array]:
+        """The distribution function of one parameter on a fine mesh: values and the mass below each."""
+        if name not in self._curves:
+            values, weights = self._sorted(name)
+            frame = self.points.frame
+            if self.method == "grid" and frame is not None and len(values) == frame.n:
+                self._curves[name] = along_axis(values, weights)
+            else:
+                width = 0.0 if self.method == "particles" else KERNEL * self.sd[name]
+                self._curves[name] = across(values, weights, width)
+        return self._curves[name]
+
+    @cached_property
+    def _curves(self) -> dict[str, tuple[Array, Array]]:
+        return {}
+
+
+def along_axis(values: Array, weights: Array, n_between: int = 32) -> tuple[Array, Array]:
+    """From masses at the nodes of an equally spaced axis, whatever monotone map leads from there to θ.
+
+    The density along the axis is a cubic spline through the masses, θ a monotone one through the nodes.
+    """
+    from scipy.interpolate import CubicSpline, PchipInterpolator  # slow to import, and only summaries need them
+
+    nodes = np.arange(len(values), dtype=np.float64)
+    mesh = np.linspace(0, len(values) - 1, n_between * (len(values) - 1) + 1)
+    below = np.maximum.accumulate(CubicSpline(nodes, weights).antiderivative()(mesh))
+    return np.asarray(PchipInterpolator(nodes, values)(mesh)), below / below[-1]
+
+
+def across(values: Array, weights: Array, width: float, n_bins: int = 2048) -> tuple[Array, Array]:
+    """From weighted points that lie anyhow. A lattice seen askew leaves gaps: it is smoothed by a normal kernel of this
+    width after the points were drawn together, which keeps mean and variance (West 1993)."""
+    if width == 0:
+        return values, weights.cumsum() - 0.5 * weights
+    mean = weights @ values
+    sd = math.sqrt(weights @ (values - mean) ** 2)
+    near = mean + (values - mean) * math.sqrt(1 - (width / sd) ** 2)
+    edges = np.linspace(max(near[0], mean - 12 * sd), min(near[-1], mean + 12 * sd), n_bins + 1)
+    mass, _ = np.histogram(np.clip(near, edges[0], edges[-1]), edges, weights=weights)
+    kept = mass > 1e-12
+    centres = 0.5 * (edges[1:] + edges[:-1])[kept]
+    mesh = np.linspace(centres[0] - 5 * width, centres[-1] + 5 * width, 801)
+    below = special.ndtr((mesh[:, None] - centres) / width) @ mass[kept]
+    return mesh, below / below[-1]
+
+
+def normalised(log_joint: Tensor) -> tuple[Tensor, float]:
+    """log weights that sum to 1, and the logarithm of what they summed to."""
+    total = torch.logsumexp(log_joint, 0)
+    return log_joint - total, float(total)

@@ -1,0 +1,232 @@
+"""An experiment as a library user sees it: state it once, then ask for estimates, posteriors and the next design.
+
+Everything is a pure function of the spec and the observations handed in; what is remembered between calls only saves
+work. Observations are pairs (design, outcome) of dicts.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bensemble_core.design import batch as batches
+from bensemble_core.design.accuracy import estimated
+from bensemble_core.design.belief import Belief, PointBelief
+from bensemble_core.design.eig import Estimate
+from bensemble_core.design.gaussian import GaussianBelief, linear_form
+from bensemble_core.design.guards import Guards, look
+from bensemble_core.design.infer import infer
+from bensemble_core.design.memory import MOST_EVENTS, Memory
+from bensemble_core.design.model import Event, Observation
+from bensemble_core.design.priors import LOG_2PI
+from bensemble_core.design.propose import Proposal, Request, choose
+from bensemble_core.design.spaces import Design
+from bensemble_core.design.spec import Spec, read_spec
+from bensemble_core.design.stop import Standing, Stop, judge, needs_eig
+from bensemble_core.design.work import Work, work_of
+from bensemble_core.errors import InvalidOption
+
+MAX_PROPOSALS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Information:
+    """What the last observation taught, in its two meanings. Each averages to the EIG over the outcomes.
+
+    `entropy_drop` is H before less H after, and can be negative; `kl` is KL(after ‖ before), and cannot.
+    """
+
+    entropy_drop: float
+    kl: float
+    surprise: float  # −log p(y_n | y_1 … y_{n−1})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Experiment:
+    """A spec that was read and probed, with the memory that is kept between calls."""
+
+    spec: Spec
+    memory: Memory = field(default_factory=Memory, repr=False)
+    _checked: dict[Hashable, Event] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> "Experiment":
+        """Read, and probe on Sobol points of prior × designs; raises InvalidSpec with a JSON pointer."""
+        made = read_spec(spec)
+        made.model.probe(made.select.seed)
+        return cls(spec=made)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the canonical spec."""
+        return self.spec.hash
+
+    def designs(self) -> list[dict[str, Any]] | None:
+        """All designs in order, or None if they cannot be listed."""
+        space = self.spec.model.space
+        return [space.decode(row) for row in space.all().tolist()] if space.is_listed else None
+
+    def posterior(self, observations: Sequence[Observation] = ()) -> Belief:
+        return self._belief(self._events(observations))
+
+    def eig(self, designs: Sequence[Design] | None = None, observations: Sequence[Observation] = ()) -> list[Estimate]:
+        """Expected information gain of each design (all, if none are named), in nats and with its error."""
+        rows = self._rows(designs)
+        found = estimated(self.spec.model, self._events(observations), rows, self.memory, seed=self.spec.select.seed)
+        return found.listed(self.spec.model.costs(rows))
+
+    def joint_eig(self, designs: Sequence[Design], observations: Sequence[Observation] = ()) -> Estimate:
+        """EIG of running all these designs before any outcome is known."""
+        if not designs:
+            raise InvalidOption("joint_eig needs at least one design")
+        model, seed = self.spec.model, self.spec.select.seed
+        rows = self._rows(designs)
+        batch = batches.empty(model, self._points_or_gaussian(self._events(observations)))
+        for row in rows[:-1].tolist():
+            batch = batches.joined(model, batch, row, self.memory, seed=seed)
+        last = batches.conditional(model, batch, rows[-1:], self.memory, seed=seed)
+        return Estimate(
+            eig=batch.gain + float(last.eig[0]),
+            se=batch.se + float(last.se[0]),
+            method=last.method,
+            cost=float(model.costs(rows).sum()),
+        )
+
+    def propose(
+        self,
+        observations: Sequence[Observation] = (),
+        count: int = 1,
+        *,
+        pending: Sequence[Design] = (),
+        fixed: Design | None = None,
+        excluded: Sequence[Design] = (),
+        n_prior: int = 0,
+    ) -> list[Proposal]:
+        """The `count` best designs to run next, the later ones chosen knowing that the earlier ones will be run.
+
+        `pending` designs have been handed out and not answered: they count as members of the batch. `fixed` values
+        narrow the choice, `excluded` designs are left out. The list is shorter when nothing more can be afforded. The
+        first `n_prior` observations are others': they inform, but count neither as repeats nor against the budget.
+        """
+        if not 1 <= count <= MAX_PROPOSALS:
+            raise InvalidOption(f"count is 1 to {MAX_PROPOSALS}, got {count}")
+        model = self.spec.model
+        request = Request(
+            events=self._events(observations),
+            pending=[model.space.encode(design) for design in pending],
+            fixed=model.space.partial(fixed or {}),
+            excluded=frozenset(model.space.encode(design) for design in excluded),
+            n_prior=n_prior,
+        )
+        batch = batches.empty(model, self._points_or_gaussian(request.events))
+        for row in request.pending:
+            batch = batches.joined(model, batch, row, self.memory, seed=self.spec.select.seed)
+        return choose(self.spec, batch, request, self.memory, count)
+
+    def stop(self, observations: Sequence[Observation] = (), *, max_eig: float | None = None, n_prior: int = 0) -> Stop:
+        """Whether to stop, and why. `max_eig` saves finding the best design again where it was just proposed. The first
+        `n_prior` observations are others': they are neither rounds nor costs of this one."""
+        events = self._events(observations)
+        spent = self.spec.model.spent(Counter(row for row, _ in events[n_prior:]))
+        is_exhausted = False
+        may_end = self.spec.budget < float("inf") or self.spec.select.max_repeats is not None
+        if max_eig is None and (may_end or needs_eig(self.spec.stop)):
+            best = self.propose(observations, n_prior=n_prior)
+            is_exhausted = not best
+            max_eig = best[0].eig if best else None
+        standing = Standing(
+            sd=self._belief(events).sd,
+            n_rounds=len(events) - n_prior,
+            spent=spent,
+            max_eig=max_eig,
+            is_exhausted=is_exhausted,
+        )
+        return judge(self.spec.stop, standing)
+
+    def information(self, observations: Sequence[Observation]) -> Information:
+        """What the last of these observations taught, given those before it."""
+        if not observations:
+            raise InvalidOption("information is that of the last observation; pass at least one")
+        events = self._events(observations)
+        before, after = self._belief(events[:-1]), self._belief(events)
+        surprise = before.log_evidence - after.log_evidence
+        return Information(
+            entropy_drop=before.entropy - after.entropy,
+            kl=self._mean_log_likelihood(after, events[-1]) + surprise,
+            surprise=surprise,
+        )
+
+    def guards(self, observations: Sequence[Observation]) -> Guards:
+        """Signs of a wrong model or an overstretched approximation after the last observation."""
+        events = self._events(observations)
+        before = self._belief(events[:-1])
+        return look(self.spec.model, before, self._belief(events), events, seed=self.spec.select.seed)
+
+    def draw(self, parameters: Mapping[str, float], design: Design, seed: int) -> dict[str, Any]:
+        """One outcome of a simulated experiment whose parameters are known."""
+        model = self.spec.model
+        theta = {name: torch.tensor([float(value)], dtype=torch.float64) for name, value in parameters.items()}
+        u = torch.rand(1, len(model.outcomes), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        row = torch.tensor(model.space.encode(design), dtype=torch.float64)
+        y = model.draw(theta, row, u)[0].tolist()
+        return {variable.name: variable.decode(value) for variable, value in zip(model.outcomes, y, strict=True)}
+
+    def log_likelihood(self, parameters: Mapping[str, float], observations: Sequence[Observation]) -> float:
+        """log p(outcomes | parameters, designs)."""
+        theta = {name: torch.tensor([float(value)], dtype=torch.float64) for name, value in parameters.items()}
+        return sum(float(self.spec.model.log_likelihood(theta, event)[0]) for event in self._events(observations))
+
+    def work(self, n_observations: int = 0, count: int = 1, n_pending: int = 0) -> Work:
+        """How much a proposal costs, before it is made."""
+        return work_of(self.spec.model, n_observations=n_observations, count=count, n_pending=n_pending)
+
+    def _events(self, observations: Sequence[Observation]) -> tuple[Event, ...]:
+        return tuple(self._event(observation) for observation in observations)
+
+    def _event(self, observation: Observation) -> Event:
+        """Checked once: a history is handed in again with every round."""
+        try:
+            design, outcome = observation
+            parts = [(n, v, type(v)) for part in (design, outcome) for n, v in part.items()]
+            key = (len(design), *parts)
+            known = self._checked.get(key)
+        except (TypeError, ValueError, AttributeError):  # not even of the right shape: the model says what is wrong
+            return self.spec.model.event(observation)
+        if known is None:
+            if len(self._checked) >= MOST_EVENTS:
+                self._checked.clear()
+            known = self._checked[key] = self.spec.model.event(observation)
+        return known
+
+    def _rows(self, designs: Sequence[Design] | None) -> Tensor:
+        space = self.spec.model.space
+        if designs is None:
+            if not space.is_listed:
+                raise InvalidOption("these designs cannot be listed; name those whose EIG is wanted")
+            return space.all()
+        return torch.tensor([space.encode(design) for design in designs], dtype=torch.float64)
+
+    def _belief(self, events: Sequence[Event], level: int = 0) -> Belief:
+        return infer(self.spec.model, events, self.memory, seed=self.spec.select.seed, level=level)
+
+    def _mean_log_likelihood(self, belief: Belief, event: Event) -> float:
+        """E log p(y | θ, ξ) of an observation under a belief that has seen it."""
+        model = self.spec.model
+        if isinstance(belief, GaussianBelief):
+            row, outcome = event
+            offset, slopes, sd = linear_form(model, torch.tensor([row], dtype=torch.float64))
+            mean = offset[0] + slopes[0] @ belief.centre
+            variance = ((slopes[0] @ belief.spread) * slopes[0]).sum(1)
+            misfit = (torch.tensor(outcome, dtype=torch.float64) - mean).square() + variance
+            return float((-0.5 * (misfit / sd[0].square() + LOG_2PI) - sd[0].log()).sum())
+        assert isinstance(belief, PointBelief)
+        column = self.memory.column(model, belief.points, event)
+        return float(torch.where(belief.weights > 0, column, 0.0) @ belief.weights)
+
+    def _points_or_gaussian(self, events: Sequence[Event]) -> PointBelief | GaussianBelief:
+        belief = self._belief(events)
+        assert isinstance(belief, (PointBelief, GaussianBelief))
+        return belief

@@ -1,0 +1,228 @@
+"""The next design: the most informative for its cost, with ties broken by rule and the runner-up named."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bensemble_core.design.accuracy import sharpened
+from bensemble_core.design.batch import Batch, conditional, joined
+from bensemble_core.design.eig import Estimates
+from bensemble_core.design.memory import Memory
+from bensemble_core.design.model import Event
+from bensemble_core.design.search import refine, starts
+from bensemble_core.design.spaces import Row
+from bensemble_core.design.spec import Spec
+from bensemble_core.design.tables import Method
+from bensemble_core.errors import InvalidData
+from bensemble_core.randomness import derive
+
+Array = npt.NDArray[np.float64]
+ROUGH = 1e-3  # relative error of the best score beyond which the contenders are compared on finer grids
+Reason = Literal["best", "tie", "random"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerUp:
+    """The best of the others."""
+
+    design: dict[str, Any]
+    eig: float
+    se: float
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A design to run next. `eig` is what it adds to designs that are pending or were picked before it in the same
+    batch; `joint_eig` is that of all of them together. `score` is what was maximised."""
+
+    design: dict[str, Any]
+    eig: float
+    se: float
+    method: Method
+    runner_up: RunnerUp | None
+    score: float
+    cost: float
+    joint_eig: float
+    reason: Reason = "best"
+    utility: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Request:
+    """What is known and asked for, checked."""
+
+    events: Sequence[Event]
+    pending: Sequence[Row] = ()
+    fixed: Mapping[str, float]
+    excluded: frozenset[Row] = frozenset()
+    n_prior: int = 0  # the first so many events only inform: they are no rounds of this experiment
+
+
+def choose(spec: Spec, batch: Batch, request: Request, memory: Memory, count: int) -> list[Proposal]:
+    """Greedy picks from a batch that holds the pending designs; fewer than `count` when no more can be afforded."""
+    used = Counter([row for row, _ in request.events[request.n_prior :]])
+    used.update(request.pending)
+    spent = spec.model.spent(used)
+    found: list[Proposal] = []
+    for pick in range(count):
+        turn = len(request.events) + len(request.pending) + pick
+        candidates = _candidates(spec, batch, request, memory)
+        allowed = _allowed(spec, candidates, request, used, spent)
+        if not allowed.any():
+            break
+        chosen, reason = _pick(spec, candidates, allowed, used, turn)
+        proposal, row = _proposal(spec, batch, candidates, allowed, chosen, reason)
+        found.append(proposal)
+        used[row] += 1
+        spent += proposal.cost
+        if pick + 1 < count:
+            batch = joined(spec.model, batch, row, memory, seed=spec.select.seed)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Candidates:
+    """Designs and what they are worth. In numpy, whose small operations cost a fraction of torch's."""
+
+    rows: Tensor  # [J, D]
+    costs: Array  # [J]
+    estimates: Estimates
+    scores: Array  # [J]
+    se: Array  # [J] of the scores
+
+
+def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _Candidates:
+    model, seed = spec.model, spec.select.seed
+    if model.space.is_listed:
+        return _sharp(spec, batch, request, _scored(spec, batch, model.space.all(), memory), memory)
+    rows = starts(model.space, seed, request.fixed)
+    if spec.select.rule == "random":
+        return _scored(spec, batch, rows, memory)
+    # a first look and the climb on fewer points; what they find is compared on all of them
+    rough = batch.thinned()
+    first = _scored(spec, rough, rows, memory)
+    climbed = refine(model, rough, rows, torch.as_tensor(first.scores), memory, fixed=request.fixed, seed=seed)
+    return _sharp(spec, batch, request, _scored(spec, batch, climbed, memory), memory)
+
+
+def _scored(spec: Spec, batch: Batch, rows: Tensor, memory: Memory) -> _Candidates:
+    costs = spec.model.costs(rows).numpy()
+    return _valued(rows, costs, conditional(spec.model, batch, rows, memory, seed=spec.select.seed))
+
+
+def _valued(rows: Tensor, costs: Array, found: Estimates) -> _Candidates:
+    worth = found.eig if found.utility is None else found.utility
+    return _Candidates(
+        rows=rows, costs=costs, estimates=found, scores=worth.numpy() / costs, se=found.se.numpy() / costs
+    )
+
+
+def _sharp(spec: Spec, batch: Batch, request: Request, found: _Candidates, memory: Memory) -> _Candidates:
+    """The same with those that may be the best estimated as exactly as can be."""
+    best = int(found.scores.argmax())
+    if not batch.is_empty or spec.select.rule == "random" or found.se[best] <= ROUGH * abs(found.scores[best]):
+        return found
+    contenders = found.scores + 3 * found.se >= (found.scores - 3 * found.se).max()
+    if contenders.sum() == 1:
+        return found
+    estimates = sharpened(
+        spec.model,
+        request.events,
+        found.rows,
+        found.estimates,
+        memory,
+        torch.as_tensor(contenders),
+        seed=spec.select.seed,
+    )
+    return _valued(found.rows, found.costs, estimates)
+
+
+def _allowed(
+    spec: Spec, candidates: _Candidates, request: Request, used: Counter[Row], spent: float
+) -> npt.NDArray[np.bool_]:
+    """Designs that may be proposed: with the fixed values, not excluded, not run too often, within the budget: [J]."""
+    rows = candidates.rows.numpy()
+    allowed = np.ones(len(rows), dtype=np.bool_)
+    if request.fixed:
+        for i, name in enumerate(spec.model.space.names):
+            if name in request.fixed:
+                allowed &= rows[:, i] == request.fixed[name]
+        if not allowed.any():
+            raise InvalidData(f"no design has the fixed values {dict(request.fixed)}; fix others, or fewer")
+    worn = set(request.excluded)
+    if spec.select.max_repeats is not None:
+        worn |= {row for row, times in used.items() if times >= spec.select.max_repeats}
+    for row in worn:
+        allowed &= (rows != np.array(row)).any(1)
+    if spec.budget < math.inf:
+        allowed &= candidates.costs <= spec.budget - spent + 1e-9
+    return allowed
+
+
+def _pick(
+    spec: Spec, candidates: _Candidates, allowed: npt.NDArray[np.bool_], used: Counter[Row], turn: int
+) -> tuple[int, Reason]:
+    """The number of the chosen row. Ties go to the least used, and among those by the seed."""
+    select = spec.select
+    if select.rule == "random" or _uniform(select.seed, turn, 0) < select.epsilon:
+        places = allowed.nonzero()[0]
+        return int(places[int(_uniform(select.seed, turn, 1) * len(places))]), "random"
+    scores = np.where(allowed, candidates.scores, -math.inf)
+    best = int(scores.argmax())
+    tolerance = max(select.tie_tol, 2 * float(candidates.se[best]))
+    ties = (scores >= scores[best] - tolerance).nonzero()[0]
+    if len(ties) == 1:
+        return best, "best"
+    counts = [used[tuple(candidates.rows[place].tolist())] for place in ties.tolist()]
+    fresh = [place for place, n in zip(ties.tolist(), counts, strict=True) if n == min(counts)]
+    chosen = fresh[int(_uniform(select.seed, turn, 2) * len(fresh))]
+    return chosen, "best" if chosen == best else "tie"
+
+
+def _uniform(seed: int, *path: int) -> float:
+    """A number in [0, 1) for a place in the tree below the seed."""
+    return derive(seed, *path) / 2**63
+
+
+def _proposal(
+    spec: Spec,
+    batch: Batch,
+    candidates: _Candidates,
+    allowed: npt.NDArray[np.bool_],
+    chosen: int,
+    reason: Reason,
+) -> tuple[Proposal, Row]:
+    decode, found = spec.model.space.decode, candidates.estimates
+    rows, eigs, ses = candidates.rows.numpy(), found.eig.numpy(), found.se.numpy()
+    others = np.where(allowed & (rows != rows[chosen]).any(1), candidates.scores, -math.inf)
+    second = int(others.argmax())
+    runner_up = None
+    if others[second] > -math.inf:
+        runner_up = RunnerUp(
+            design=decode(rows[second].tolist()),
+            eig=float(eigs[second]),
+            se=float(ses[second]),
+            score=float(candidates.scores[second]),
+        )
+    eig = float(eigs[chosen])
+    proposal = Proposal(
+        design=decode(rows[chosen].tolist()),
+        eig=eig,
+        se=float(ses[chosen]),
+        method=found.method,
+        runner_up=runner_up,
+        score=float(candidates.scores[chosen]),
+        cost=float(candidates.costs[chosen]),
+        joint_eig=batch.gain + eig,
+        reason=reason,
+        utility=None if found.utility is None else float(found.utility[chosen]),
+    )
+    return proposal, tuple(rows[chosen].tolist())

@@ -1,0 +1,139 @@
+"""The best of designs that cannot be listed: Sobol starts in one batch, the best of them climbed together by gradient.
+
+Integers too many to list are relaxed to real numbers for the climb, and their whole neighbours compared exactly.
+"""
+
+import itertools
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from bensemble_core.design.batch import Batch, conditional, differentiable
+from bensemble_core.design.memory import Memory
+from bensemble_core.design.model import Model
+from bensemble_core.design.spaces import Space, sobol, unique_rows
+from bensemble_core.errors import InvalidData
+
+N_STARTS = 64  # for each design variable, up to four
+N_CLIMBERS = 4
+N_STEPS = 20
+N_AROUND = 64  # points around the best where there is no gradient
+
+
+def n_starts(space: Space) -> int:
+    return N_STARTS * min(4, len(space.variables))
+
+
+def starts(space: Space, seed: int, fixed: Mapping[str, float]) -> Tensor:
+    """Sobol designs that satisfy the constraints, the same in every round: [J, D]."""
+    found: list[Tensor] = []
+    n, wanted = 0, n_starts(space)
+    for turn in range(6):
+        rows = space.from_unit(sobol(wanted * 2**turn, len(space.variables), seed + turn), fixed)
+        rows = rows[space.admits(rows)]
+        found.append(rows[: wanted - n])
+        n += len(found[-1])
+        if n == wanted:
+            break
+    if not n:
+        raise InvalidData(
+            "no design was found that satisfies the constraints; narrow low and high around those that do, or fix less"
+        )
+    return unique_rows(torch.cat(found))
+
+
+def refine(
+    model: Model, batch: Batch, rows: Tensor, scores: Tensor, memory: Memory, *, fixed: Mapping[str, float], seed: int
+) -> Tensor:
+    """Designs found by climbing from the best of `rows` [J, D], which have these scores [J]: [n, D]."""
+    best = rows[scores.argsort(descending=True, stable=True)[:N_CLIMBERS]]
+    moving = [i for i, v in enumerate(model.space.variables) if v.kind != "values" and v.name not in fixed]
+    if not moving:
+        return best
+    if isinstance(batch.columns, Tensor) or _has_gradient(model, batch, best, memory, seed):
+        found = _climb(model, batch, best, moving)
+    else:
+        found = _look_around(model, batch, best, moving, memory, seed)
+    return unique_rows(torch.cat([_whole(model.space, found, fixed), best]))
+
+
+def _has_gradient(model: Model, batch: Batch, rows: Tensor, memory: Memory, seed: int) -> bool:
+    return conditional(model, batch, rows[:1], memory, seed=seed).method != "bounds"
+
+
+def _to_unit(space: Space, rows: Tensor) -> Tensor:
+    return torch.stack([v.to_unit(rows[:, i]) for i, v in enumerate(space.variables)], 1)
+
+
+def _relaxed(space: Space, rows: Tensor, u: Tensor, moving: list[int]) -> Tensor:
+    """Designs with the moving variables taken from the unit cube."""
+    columns = [
+        v.relaxed(u[:, i]) if i in moving else rows[:, i]  # the others stay as they were
+        for i, v in enumerate(space.variables)
+    ]
+    return torch.stack(columns, 1)
+
+
+def _climb(model: Model, batch: Batch, rows: Tensor, moving: list[int]) -> Tensor:
+    """Projected gradient ascent in the unit cube. Each climber has a step of its own: longer after a step up, halved
+    after one that led down or out of the constraints, which is taken back."""
+    space = model.space
+    u = _to_unit(space, rows)
+    step = torch.full((len(rows), 1), 0.05, dtype=torch.float64)
+    value, slope = _value_and_slope(model, batch, rows, u, moving)
+    for _ in range(N_STEPS):
+        direction = slope / slope.norm(dim=1, keepdim=True).clamp(min=1e-300)
+        tried = (u + step * direction).clamp(0, 1)
+        there, steeper = _value_and_slope(model, batch, rows, tried, moving)
+        better = (there > value) & space.admits(_relaxed(space, rows, tried, moving)) & there.isfinite()
+        u = torch.where(better[:, None], tried, u)
+        value, slope = torch.where(better, there, value), torch.where(better[:, None], steeper, slope)
+        step = torch.where(better[:, None], 1.5 * step, 0.4 * step).clamp(max=0.25)
+        if bool((step < 1e-7).all()):
+            break
+    return _relaxed(space, rows, u, moving)
+
+
+def _value_and_slope(model: Model, batch: Batch, rows: Tensor, u: Tensor, moving: list[int]) -> tuple[Tensor, Tensor]:
+    values, slopes = [], []
+    for i in range(len(u)):  # one after the other: a block with gradients is several times as large as one without
+        at = u[i : i + 1].clone().requires_grad_()
+        value = differentiable(model, batch, _relaxed(model.space, rows[i : i + 1], at, moving))
+        # a model need not depend on what moves
+        slope = torch.autograd.grad(value.sum(), at)[0] if value.requires_grad else torch.zeros_like(at)
+        values.append(value.detach())
+        slopes.append(slope.nan_to_num(0.0, 0.0, 0.0))
+    return torch.cat(values), torch.cat(slopes)
+
+
+def _look_around(model: Model, batch: Batch, rows: Tensor, moving: list[int], memory: Memory, seed: int) -> Tensor:
+    """Where EIG is bounded by sampling: ever smaller clouds of designs around the best, on common random numbers."""
+    best = rows[:1]
+    width = 0.2
+    for turn in range(3):
+        shift = torch.zeros(N_AROUND, len(model.space.variables), dtype=torch.float64)
+        shift[:, moving] = sobol(N_AROUND, len(moving), seed + 10 + turn) * 2 - 1
+        u = (_to_unit(model.space, best) + width * shift).clamp(0, 1)
+        around = torch.cat([best, _relaxed(model.space, best.expand(N_AROUND, -1), u, moving)])
+        around = around[model.space.admits(around)]
+        scores = conditional(model, batch, around, memory, seed=seed).eig / model.costs(around)
+        best, width = around[int(scores.argmax())][None], width / 3
+    return torch.cat([best, rows])
+
+
+def _whole(space: Space, rows: Tensor, fixed: Mapping[str, float]) -> Tensor:
+    """Both whole neighbours of every relaxed integer, where they satisfy the constraints."""
+    loose = [i for i, v in enumerate(space.variables) if v.kind == "integer" and v.name not in fixed]
+    if not loose:
+        return rows
+    found = []
+    for ups in itertools.product((False, True), repeat=len(loose)):
+        near = rows.clone()
+        for i, up in zip(loose, ups, strict=True):
+            v = space.variables[i]
+            steps = (rows[:, i] - v.low) / v.step
+            near[:, i] = (v.low + v.step * (steps.ceil() if up else steps.floor())).clamp(v.low, v.high)
+        found.append(near)
+    whole = torch.cat(found)
+    return whole[space.admits(whole)]

@@ -1,0 +1,70 @@
+"""How much a proposal costs, in evaluations of the model, so that a service can decide who computes it."""
+
+import math
+from dataclasses import dataclass
+
+from bensemble_core.design.batch import MAX_JOINT
+from bensemble_core.design.bounds import N_INNER, N_OUTER
+from bensemble_core.design.model import Model
+from bensemble_core.design.nodes import N_LEGENDRE, N_PANELS, can_enumerate
+from bensemble_core.design.particles import N_MOVES, N_PARTICLES
+from bensemble_core.design.points import fits_grid, home
+from bensemble_core.design.search import N_CLIMBERS, N_STEPS, n_starts
+from bensemble_core.design.spaces import sobol
+
+N_TEMPERATURES = 8  # a usual number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """About how many evaluations of p(y | θ, ξ), nothing remembered; and what they are spent on. 10⁸ take about a
+    second on one core."""
+
+    evaluations: int
+    n_designs: int  # that are compared
+    explanation: str
+
+
+def work_of(model: Model, *, n_observations: int, count: int, n_pending: int) -> Work:
+    n_designs = len(model.space.all()) if model.space.is_listed else n_starts(model.space) + 5 * N_CLIMBERS * N_STEPS
+    if model.is_linear_gaussian:
+        k = len(model.prior.names)
+        return Work(
+            evaluations=(n_designs * count + n_observations) * k * k,
+            n_designs=n_designs,
+            explanation=f"closed form of {n_designs} designs",
+        )
+    k = model.prior.n_scores
+    on_grid = fits_grid(model.prior)
+    n_points = home(k).n ** k * model.prior.n_listed if on_grid else N_PARTICLES
+    belief = n_points * (n_observations + 1)
+    if not on_grid and n_observations:
+        belief *= 1 + N_MOVES * N_TEMPERATURES
+    n_outcomes = _outcomes(model)
+    if n_outcomes is None:
+        each, what = N_OUTER * N_INNER, f"{N_OUTER} × {N_INNER} samples"
+        members = sum(range(1 + n_pending, 1 + n_pending + count))
+        total = n_designs * each * members
+    else:
+        each, what = n_points * (n_outcomes + 1), f"{n_points} points × {n_outcomes} outcomes"
+        joint = [min(MAX_JOINT, n_outcomes ** min(n_pending + i, 8)) for i in range(count)]
+        total = n_designs * each * (1 + math.ceil(sum(joint) / 16))  # a product of matrices is cheap beside the table
+    return Work(
+        evaluations=int(belief + total),
+        n_designs=n_designs,
+        explanation=f"{n_designs} designs × {what}, {n_observations} observations",
+    )
+
+
+def _outcomes(model: Model) -> int | None:
+    """Outcomes to sum over at a design, or None where they are sampled; judged at the middle of prior and designs."""
+    u = sobol(64, model.prior.n_scores + len(model.prior.listed), 0)
+    theta, _ = model.prior.at(*model.prior.draw(u))
+    rows = model.space.all() if model.space.is_listed else model.space.from_unit(sobol(8, len(model.space.names), 0))
+    arguments = model.arguments(theta, rows[:8, None])
+    if not can_enumerate(model, arguments, u.new_zeros(64)):
+        return None
+    return math.prod(
+        v.family.count(a) if v.family.is_discrete else N_PANELS * N_LEGENDRE
+        for v, a in zip(model.outcomes, arguments, strict=True)
+    )
