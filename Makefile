@@ -2,7 +2,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BENCHMARKS := service
+# What needs nothing but this clone; `make bench-uci` needs the UCI sets beside it. posteriors runs training.
+BENCHMARKS := service posteriors members
 
 .PHONY: setup up demo test check soak bench clean
 

@@ -1,4 +1,5 @@
-"""API keys: random, shown once, stored as a SHA-256 digest (a 256-bit random secret needs no slow hash)."""
+"""API keys and the tokens of sessions: random, shown once, stored as a SHA-256 digest (a 256-bit random secret needs no
+slow hash)."""
 
 import hashlib
 import secrets
@@ -10,7 +11,7 @@ from typing import Literal, get_args
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from app.db.tables import ApiKey, Project
+from app.db.tables import ApiKey, Base, DesignSession, Job, Project
 from app.db.types import database_time, new_id
 from app.errors import Forbidden, Malformed, Unauthorised
 
@@ -20,12 +21,14 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)  # each includes those before it
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who asks, and what they may do and see. `project_ids` of None sees every project."""
+    """Who asks, and what they may do and see. `project_ids` of None sees every project, and the experiments, which
+    belong to none. A `session_id` sees that session of an experiment and nothing else."""
 
     key_id: str
     name: str
     scopes: tuple[Scope, ...]
     project_ids: frozenset[str] | None
+    session_id: str | None = None
 
     def may(self, scope: Scope) -> bool:
         return any(SCOPES.index(held) >= SCOPES.index(scope) for held in self.scopes)
@@ -33,20 +36,43 @@ class Caller:
     def sees(self, project_id: str | None) -> bool:
         return self.project_ids is None or project_id in self.project_ids
 
+    def sees_row(self, row: Base) -> bool:
+        if self.session_id is not None:
+            return session_of(row) == self.session_id
+        return self.sees(row.id if isinstance(row, Project) else getattr(row, "project_id", None))
+
     def demand(self, scope: Scope) -> None:
         if not self.may(scope):
             held = ", ".join(self.scopes) or "none"
             raise Forbidden(f"this needs a key with scope '{scope}'; yours has: {held}. Ask an admin for a wider key.")
 
 
+def session_of(row: Base) -> str | None:
+    """The session of an experiment that a row is a part of, if it is of any."""
+    if isinstance(row, DesignSession):
+        return row.id
+    if isinstance(row, Job):
+        found: str | None = row.payload.get("session_id")
+        return found
+    return getattr(row, "session_id", None)
+
+
 EVERYBODY = Caller(key_id="", name="anonymous", scopes=("admin",), project_ids=None)
 
 
+KEY_PREFIX = "bk_"
+TOKEN_PREFIX = "bs_"
 _BY_DIGEST = select(ApiKey).where(ApiKey.digest == bindparam("digest"))  # built once: every request asks it
+_BY_TOKEN = select(DesignSession.id, DesignSession.name).where(DesignSession.token_digest == bindparam("digest"))
 
 
 def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def new_token() -> str:
+    """A secret for one session of an experiment, to be given to a participant's browser."""
+    return f"{TOKEN_PREFIX}{secrets.token_urlsafe(32)}"
 
 
 def create_key(
@@ -63,7 +89,7 @@ def create_key(
         raise Malformed(
             f"there is no project {unknown[0]!r}; a key that names it would see nothing", pointer="/project_ids"
         )
-    secret = f"bk_{secrets.token_urlsafe(32)}"
+    secret = f"{KEY_PREFIX}{secrets.token_urlsafe(32)}"
     key = ApiKey(
         id=new_id(),
         name=name,
@@ -80,6 +106,8 @@ def create_key(
 def authenticate(session: Session, secret: str | None) -> Caller:
     if not secret:
         raise Unauthorised("send your API key as 'Authorization: Bearer <key>'; `bensemble key create` makes one")
+    if secret.startswith(TOKEN_PREFIX):
+        return _participant(session, secret)
     key = session.execute(_BY_DIGEST, {"digest": digest(secret)}).scalar_one_or_none()
     if key is None or key.revoked_at is not None:
         raise Unauthorised("this API key is unknown or was revoked; `bensemble key create` makes a new one")
@@ -91,3 +119,11 @@ def authenticate(session: Session, secret: str | None) -> Caller:
         scopes=tuple(key.scopes),
         project_ids=frozenset(key.project_ids) if key.project_ids is not None else None,
     )
+
+
+def _participant(session: Session, token: str) -> Caller:
+    found = session.execute(_BY_TOKEN, {"digest": digest(token)}).one_or_none()
+    if found is None:
+        raise Unauthorised("this session token is unknown, or its session was deleted; open a new session")
+    session_id, name = found
+    return Caller(key_id=session_id, name=name, scopes=("label",), project_ids=frozenset(), session_id=session_id)

@@ -2,12 +2,13 @@
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from inspect import iscoroutinefunction
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -19,8 +20,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.auth import EVERYBODY, Caller, Scope, authenticate
-from app.db.tables import Base, Project, Replay
-from app.errors import Conflict, Malformed, NotFound, Unsupported
+from app.db.tables import Base, Replay
+from app.errors import Conflict, Forbidden, Malformed, NotFound, Unsupported
 from app.services import Services
 
 R = TypeVar("R")
@@ -75,6 +76,8 @@ def anyone(scope: Scope) -> Any:
         services: Services = request.app.state.services
         with services.database.read() as session:
             caller = _identify(request, credentials.credentials if credentials else None, scope, session)
+        if caller.session_id is not None:
+            raise Forbidden("a session's token is good for that session's own addresses only; use an API key here")
         session = request.state.session
         return Context(services=services, caller=caller, session=session, resource=None, request=request)
 
@@ -92,8 +95,7 @@ def on(table: type[Base], scope: Scope, *, parameter: str) -> Any:
         with services.database.read() as session:
             caller = _identify(request, credentials.credentials if credentials else None, scope, session)
             row = session.scalars(query, {"id": identifier}).one_or_none() if is_id(identifier) else None
-            owner = getattr(row, "project_id", None) if table is not Project else identifier
-            if row is None or not caller.sees(owner):
+            if row is None or not caller.sees_row(row):
                 raise NotFound(f"there is no {noun} {identifier[:64]!r} that this key can see")
         session = request.state.session
         return Context(services=services, caller=caller, session=session, resource=row, request=request)
@@ -113,23 +115,30 @@ class EdgeRoute(APIRoute):
     """
 
     replays = True
+    hidden: ClassVar[tuple[str, ...]] = ()  # parts of the answer that are secret: a replay has null in their place
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         is_left = iscoroutinefunction(endpoint) or hasattr(endpoint, "ends_itself")
         super().__init__(path, endpoint if is_left else self._to_the_end(endpoint), **options)
 
-    def _to_the_end(self, endpoint: Callable[..., Any]) -> Callable[..., Response]:
+    def _to_the_end(self, endpoint: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(endpoint)
         def work(**values: Any) -> Response:
             context: Context[Any] = values["context"]
             with context.session as session:
                 answer = endpoint(**values)
                 response = answer if isinstance(answer, Response) else self._rendered(answer, values.get("response"))
-                _commit(session, context.request, response, context.request.state.fingerprint)
+                _commit(session, context.request, response, context.request.state.fingerprint, self.hidden)
             return response
 
-        vars(work)["ends_itself"] = True  # an included router makes its routes anew, from what we return here
-        return work
+        @wraps(endpoint)
+        async def queued(**values: Any) -> Response:
+            context: Context[Any] = values["context"]
+            return await context.services.compute.run(partial(work, **values))
+
+        ending: Callable[..., Any] = queued if hasattr(endpoint, "computes") else work
+        vars(ending)["ends_itself"] = True  # an included router makes its routes anew, from what we return here
+        return ending
 
     def _rendered(self, answer: Any, prepared: Response | None) -> Response:
         """As FastAPI would; `prepared` carries the headers that the endpoint has set."""
@@ -178,10 +187,26 @@ class EdgeRoute(APIRoute):
         return edge
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def computes(endpoint: F) -> F:
+    """For an endpoint that computes: it runs in a thread of the compute pool, where it keeps nobody else waiting. It
+    computes first and touches `context.session` last, so that no transaction is open meanwhile."""
+    vars(endpoint)["computes"] = True
+    return endpoint
+
+
 class SecretRoute(EdgeRoute):
     """For answers that hold a secret: never stored, so never replayed."""
 
     replays = False
+
+
+class TokenRoute(EdgeRoute):
+    """For the answer that holds a session's token: it can be replayed, but without the token."""
+
+    hidden = ("token",)
 
 
 async def _end(work: Callable[..., None], *arguments: Any) -> None:
@@ -202,7 +227,9 @@ def _refuse_encoded(request: Request) -> None:
         raise Unsupported(f"Content-Encoding {encoding[:64]!r} is not taken; send the body as it is")
 
 
-def _commit(session: Session, request: Request, response: Response, fingerprint: str) -> None:
+def _commit(
+    session: Session, request: Request, response: Response, fingerprint: str, hidden: tuple[str, ...] = ()
+) -> None:
     if fingerprint and response.status_code < 300:
         replay = {
             "key_id": request.state.caller.key_id,
@@ -212,10 +239,14 @@ def _commit(session: Session, request: Request, response: Response, fingerprint:
             "headers": {
                 name: response.headers[name] for name in ("location", "content-type") if name in response.headers
             },
-            "body": bytes(response.body).decode(),
+            "body": _without(hidden, bytes(response.body)),
         }
         session.execute(insert(Replay).values(replay))
     session.commit()
+
+
+def _without(hidden: tuple[str, ...], body: bytes) -> str:
+    return json.dumps({**json.loads(body), **dict.fromkeys(hidden)}) if hidden else body.decode()
 
 
 def _replay_of_winner(services: Services, request: Request, fingerprint: str, problem: Exception) -> Response:

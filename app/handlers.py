@@ -4,12 +4,15 @@ HANDLERS = {
     "delete_objects": "app.usecases.delete_things:delete_objects",
     "ingest_pool": "app.usecases.ingest_pool:ingest_pool",
     "predict": "app.usecases.predict:predict",
+    "propose": "app.usecases.propose_designs:propose",
     "rank_pool": "app.usecases.rank_pool:rank_pool",
+    "score_shards": "app.usecases.rank_pool:score_part",
+    "simulate": "app.usecases.simulate_experiment:simulate_experiment",
     "sweep_storage": "app.usecases.sweep_storage:sweep_storage",
     "train_ensemble": "app.usecases.train_ensemble:train_ensemble",
 }
 QUEUES = {
-    "design": (),
+    "design": ("app.usecases.propose_designs", "app.usecases.simulate_experiment"),
     "ingest": ("app.usecases.ingest_pool",),
     "score": ("app.usecases.rank_pool", "app.usecases.predict"),
     "train": ("app.usecases.train_ensemble",),

@@ -13,9 +13,27 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import IntegrityError, NoResultFound, OperationalError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
-from app.api import ensembles, jobs, keys, labels, pools, projects, rankings, rounds, schedules, system
+from app.api import (
+    catalogue,
+    ensembles,
+    experiments,
+    jobs,
+    keys,
+    labels,
+    observations,
+    pools,
+    projects,
+    proposals,
+    rankings,
+    rounds,
+    schedules,
+    sessions,
+    simulations,
+    system,
+)
 from app.errors import Conflict, Malformed, NotFound, NotReady, Problem, ProblemResponse, TooLarge, problem_response
 from app.limits import CLOSE, BodyCap, RateLimit
 from app.monitoring import RequestLog
@@ -42,6 +60,10 @@ What should we label next? Send your unlabelled rows, get them back in the order
 
 Rounds (`/rounds`) hand the ranked rows out to annotators and train when all are done; schedules train by themselves.
 
+**Experiments** are for what is measured, not labelled: `POST /v1/experiments` states a model, a prior and a space of
+designs; `POST /v1/experiments/{id}/sessions` opens a session; `POST /v1/sessions/{id}/proposals` says what to run
+next, `POST /v1/sessions/{id}/observations?next=true` takes the outcome and says what follows.
+
 **Conventions.** Send `Authorization: Bearer <key>`. Long work answers 202 with a job. Lists are pages: pass
 `next_cursor` as `cursor`. Give a POST an `Idempotency-Key` header and it can be sent again safely. Problems are
 `application/problem+json`: read `detail`.
@@ -56,19 +78,31 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
         app.state.services = services or Services.open(settings)
         app.state.rate_limit = RateLimit(settings.rate_limit, settings.rate_burst)
         app.state.watcher = Watcher(app.state.services.database)
+        compute = app.state.services.compute
         yield
         await app.state.watcher.stop()
+        compute.close()
         if services is None:
             app.state.services.database.dispose()
 
     app = FastAPI(
         title="Bensemble", version="0.1.0", description=DESCRIPTION, lifespan=lifespan, redirect_slashes=False
     )
-    for module in (projects, pools, labels, ensembles, rankings, rounds, schedules, jobs, keys, system):
+    learning = (projects, pools, labels, ensembles, rankings, rounds, schedules)
+    designing = (catalogue, experiments, sessions, proposals, observations, simulations)
+    for module in (*learning, *designing, jobs, keys, system):
         app.include_router(module.router)
     app.include_router(system.plain)
     app.add_middleware(BodyCap, cap_of=_cap_of(settings))
     app.add_middleware(RequestLog)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key"],
+            expose_headers=["Location", "Idempotent-Replayed", "Retry-After", "X-Request-Id"],
+        )
     _handle_errors(app)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
@@ -208,6 +242,8 @@ _TAGS = [
     {"name": "rankings", "description": "Which rows to label next."},
     {"name": "rounds", "description": "Rankings handed out to annotators."},
     {"name": "schedules", "description": "Training by the clock, by labels or by rounds."},
+    {"name": "experiments", "description": "A model of what is measured, a prior, and where one may measure."},
+    {"name": "sessions", "description": "One participant or sample: what to run next, what came out, what is known."},
     {"name": "jobs", "description": "Work under way: progress, cancel, retry."},
     {"name": "keys", "description": "Who may do what."},
     {"name": "methods", "description": "What there is to choose from."},

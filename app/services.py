@@ -1,10 +1,12 @@
-"""What a process of the service holds open: the database, the object storage, and pools already opened."""
+"""What a process of the service holds open: the database, the object storage, pools and experiments already opened."""
 
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from app.compute import Compute
 from app.db.engine import Database
 from app.db.tables import PoolData
 from app.settings import Settings
@@ -37,6 +39,10 @@ class Services:
             database=Database.connect(settings.database_url),
             objects=open_objects(settings),
         )
+
+    @cached_property
+    def compute(self) -> Compute:
+        return Compute(threads=self.settings.design_threads, cache_bytes=self.settings.design_cache_bytes)
 
     def pool(self, data: PoolData) -> Pool:
         return self.pool_at(data.prefix)

@@ -1,11 +1,12 @@
 """Everything that can be set from outside, read once from `BENSEMBLE_*` environment variables."""
 
+import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -24,12 +25,24 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="address the API binds to")
     port: int = Field(8000, ge=0, le=65535, description="port the API binds to; 0 picks a free one")
     auth: bool = Field(True, description="ask for API keys; switch off only behind another gate")
+    cors_origins: Annotated[list[str], NoDecode] = Field(
+        [], description="web pages that may call the API from a browser, comma-separated: https://lab.example,…"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severity that is logged")
     log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text in a terminal, else JSON")
 
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N, for training and scoring")
-    executor: Literal["inline"] = Field("inline", description="how a worker runs the shards of one ranking")
+    executor: Literal["inline", "process", "ray"] = Field(
+        "inline", description="how a worker scores the shards of one ranking: inline, process or ray"
+    )
+    processes: int = Field(0, ge=0, description="processes or Ray actors of an executor; 0 is one a processor")
+    ray_address: str = Field("", description="of the Ray cluster, for the executor ray: host:port, ray://… or auto")
+    split_shards: int = Field(8, ge=0, description="a ranking is split into jobs of so many shards; 0 never splits")
     threads: int = Field(0, ge=0, description="torch threads of a worker; 0 lets torch choose")
+
+    design_threads: int = Field(4, ge=1, description="threads of the API that compute proposals and posteriors")
+    design_cache_bytes: int = Field(GIB, ge=0, description="memory for what experiments keep between rounds")
+    max_design_work: float = Field(3e7, gt=0, description="a proposal of more evaluations than this becomes a job")
 
     lease_seconds: float = Field(30.0, gt=0, description="a silent worker loses its job after this long")
     poll_seconds: float = Field(0.25, gt=0, description="how often an idle worker looks for a job")
@@ -58,6 +71,14 @@ class Settings(BaseSettings):
     rate_burst: int = Field(50, ge=1, description="requests a key may make at once before the limit bites")
     reserve_seconds: float = Field(600.0, gt=0, description="how long `next` keeps an item for one annotator")
 
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        origins = json.loads(value) if value.startswith("[") else value.split(",")
+        return [origin.strip().rstrip("/") for origin in origins if origin.strip()]
+
     @model_validator(mode="after")
     def _fill_urls(self) -> Self:
         folder = self.data_dir.absolute()
@@ -65,6 +86,8 @@ class Settings(BaseSettings):
             self.database_url = f"sqlite:///{folder / 'bensemble.db'}"
         if not self.storage_url:
             self.storage_url = f"file://{folder / 'storage'}"
+        if self.executor == "ray" and not self.ray_address:
+            raise ValueError("the executor ray connects to a cluster of yours; set BENSEMBLE_RAY_ADDRESS, e.g. to auto")
         return self
 
     @property

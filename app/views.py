@@ -43,7 +43,7 @@ def project_view(session: Session, project: Project) -> ProjectOut:
     return ProjectOut(**columns, current_ensemble_id=current, is_pinned=project.pinned_ensemble_id is not None)
 
 
-def _job_state(session: Session, job_id: str | None, has_result: bool) -> tuple[str, dict[str, Any] | None]:
+def job_state(session: Session, job_id: str | None, has_result: bool) -> tuple[str, dict[str, Any] | None]:
     job = session.get(Job, job_id) if job_id else None
     if has_result:
         return "succeeded", None
@@ -58,7 +58,7 @@ def pool_view(session: Session, pool: Pool) -> PoolOut:
     if data is not None:
         status = "ready"
     elif pool.ingest_job_id is not None:
-        state, error = _job_state(session, pool.ingest_job_id, False)
+        state, error = job_state(session, pool.ingest_job_id, False)
         status = "ingesting" if state in ("queued", "running") else "failed"
     n_labelled = n_skipped = 0
     if data is not None:
@@ -82,7 +82,7 @@ def pool_view(session: Session, pool: Pool) -> PoolOut:
 
 def ensemble_view(session: Session, ensemble: Ensemble) -> EnsembleOut:
     result = session.get(EnsembleResult, ensemble.id)
-    status, error = _job_state(session, ensemble.job_id, result is not None)
+    status, error = job_state(session, ensemble.job_id, result is not None)
     project = session.get_one(Project, ensemble.project_id)
     return EnsembleOut(
         id=ensemble.id,
@@ -108,9 +108,11 @@ def ensemble_view(session: Session, ensemble: Ensemble) -> EnsembleOut:
     )
 
 
-def ranking_view(services: Services, session: Session, ranking: Ranking, *, with_items: bool) -> RankingOut:
+def ranking_view(
+    services: Services, session: Session, ranking: Ranking, *, with_items: bool, explain: bool = False
+) -> RankingOut:
     result = session.get(RankingResult, ranking.id)
-    status, error = _job_state(session, ranking.job_id, result is not None)
+    status, error = job_state(session, ranking.job_id, result is not None)
     columns = {name: getattr(ranking, name) for name in RankingOut.model_fields if hasattr(ranking, name)}
     return RankingOut(
         **columns,
@@ -119,16 +121,25 @@ def ranking_view(services: Services, session: Session, ranking: Ranking, *, with
         n_scored=result.n_scored if result else None,
         seconds=result.seconds if result else None,
         notes=result.notes if result else [],
-        items=ranked_items(services, session, ranking) if result and with_items else None,
+        measure=result.measure if result else None,
+        items=ranked_items(services, session, ranking, explain=explain) if result and with_items else None,
     )
 
 
-def ranked_items(services: Services, session: Session, ranking: Ranking) -> list[RankedItem]:
+def ranked_items(services: Services, session: Session, ranking: Ranking, *, explain: bool) -> list[RankedItem]:
     query = select(RankingItem).where(RankingItem.ranking_id == ranking.id).order_by(RankingItem.rank)
     items = list(session.scalars(query))
     payloads = payloads_of(services, session, ranking.pool_id, [item.row for item in items])
     return [
-        RankedItem(rank=item.rank, row=item.row, key=item.key, score=item.score, payload=payload)
+        RankedItem(
+            rank=item.rank,
+            row=item.row,
+            key=item.key,
+            score=item.score,
+            value=item.value,
+            payload=payload,
+            explanation=item.explanation if explain else None,
+        )
         for item, payload in zip(items, payloads, strict=True)
     ]
 
@@ -145,7 +156,7 @@ def round_view(session: Session, round_: Round) -> RoundOut:
     status, error = round_.status, None
     if status == "ranking":  # a ranking that came to nothing ends its round
         ranking = session.get_one(Ranking, round_.ranking_id)
-        state, error = _job_state(session, ranking.job_id, False)
+        state, error = job_state(session, ranking.job_id, False)
         status = "closed" if state in ("failed", "cancelled") else "ranking"
     columns = {name: getattr(round_, name) for name in RoundOut.model_fields if hasattr(round_, name)}
     return RoundOut(**{**columns, "status": status}, n_items=n_items, n_done=n_done, error=error)
@@ -156,7 +167,7 @@ def prediction_view(
 ) -> tuple[PredictionOut, int | None]:
     """The view, and where its next page starts."""
     result = session.get(PredictionResult, prediction.id)
-    status, error = _job_state(session, prediction.job_id, result is not None)
+    status, error = job_state(session, prediction.job_id, result is not None)
     items = read_predictions(services, result, start=start, limit=limit) if result else None
     view = PredictionOut(
         id=prediction.id,

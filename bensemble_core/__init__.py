@@ -1,6 +1,9 @@
-"""Bensemble: Bayesian ensembles and active learning. `fit` a posterior, `sample` an ensemble, `rank` a pool."""
+"""Bensemble: Bayesian ensembles and active learning. `fit` a posterior, `sample` an ensemble, `rank` a pool.
 
-from bensemble_core import acquisition, calibration, metrics, plots
+Experimental design, with a stated likelihood instead of a network, is in `design`.
+"""
+
+from bensemble_core import acquisition, calibration, design, metrics, plots
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS
 from bensemble_core.calibration import Calibration, calibrate
 from bensemble_core.ensemble import Ensemble
@@ -11,9 +14,10 @@ from bensemble_core.errors import (
     InvalidFile,
     InvalidModel,
     InvalidOption,
+    InvalidSpec,
     NotFinite,
 )
-from bensemble_core.fitting import Fitted, fit, fit_splits, load
+from bensemble_core.fitting import Fitted, check, fit, fit_splits, load
 from bensemble_core.io import load_tensors, save_tensors
 from bensemble_core.likelihoods import LIKELIHOODS, Categorical, Gaussian, HeteroscedasticGaussian
 from bensemble_core.models import MODELS, ModelSpec, count_parameters
@@ -34,11 +38,12 @@ from bensemble_core.posteriors import (
     SnapshotEnsemble,
     prune,
 )
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Uncertainty
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, Uncertainty
 from bensemble_core.priors import Normal
-from bensemble_core.scoring import Ranking, conclude, rank, score
+from bensemble_core.ranking import Ranking, choose, conclude, rank
+from bensemble_core.scoring import score, score_columns
 from bensemble_core.tuning import Trial, Tuned, tune
-from bensemble_core.types import Data, Posterior, Problem
+from bensemble_core.types import Data, Family, Posterior, Problem
 
 __all__ = [
     "ACQUISITIONS",
@@ -60,6 +65,7 @@ __all__ = [
     "Data",
     "DeepEnsemble",
     "Ensemble",
+    "Family",
     "Fitted",
     "Gaussian",
     "GaussianPredictive",
@@ -68,6 +74,7 @@ __all__ = [
     "InvalidFile",
     "InvalidModel",
     "InvalidOption",
+    "InvalidSpec",
     "Laplace",
     "MCDropout",
     "ModelSpec",
@@ -75,6 +82,7 @@ __all__ = [
     "Normal",
     "NotFinite",
     "Posterior",
+    "Predictive",
     "Problem",
     "Rank1BNN",
     "Ranking",
@@ -86,8 +94,11 @@ __all__ = [
     "acquisition",
     "calibrate",
     "calibration",
+    "check",
+    "choose",
     "conclude",
     "count_parameters",
+    "design",
     "fit",
     "fit_splits",
     "load",
@@ -98,5 +109,6 @@ __all__ = [
     "rank",
     "save_tensors",
     "score",
+    "score_columns",
     "tune",
 ]

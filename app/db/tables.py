@@ -1,5 +1,6 @@
-"""Every table on one page. Requests and results are written once; jobs, rounds, reservations, schedules and a
-project's pinned ensemble are the only rows that change. Times are the database's."""
+"""Every table on one page. Requests and results are written once; jobs, rounds, reservations, schedules, a project's
+pinned ensemble, and the sessions and proposals of experiments are the only rows that change. Times are the
+database's."""
 
 from datetime import datetime
 from typing import Any
@@ -133,6 +134,7 @@ class Ranking(Base):
     selection: Mapped[dict[str, Any]]
     k: Mapped[int]
     seed: Mapped[int]
+    target: Mapped[dict[str, Any] | None]  # {"pool_id": …} or {"n_rows": …}, which are in storage
     watermark: Mapped[int]
     job_id: Mapped[str] = mapped_column(Id)
     round_id: Mapped[str | None] = mapped_column(Id)
@@ -146,6 +148,7 @@ class RankingResult(Base):
     n_scored: Mapped[int]
     seconds: Mapped[float] = mapped_column(Float)
     notes: Mapped[list[Any]]
+    measure: Mapped[str | None] = mapped_column(String(40))  # what the items' `value` is
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
 
 
@@ -157,6 +160,8 @@ class RankingItem(Base):
     row: Mapped[int]
     key: Mapped[str] = mapped_column(Text)
     score: Mapped[float] = mapped_column(Float)
+    value: Mapped[float | None] = mapped_column(Float)
+    explanation: Mapped[dict[str, Any] | None]
 
 
 class Prediction(Base):
@@ -241,6 +246,98 @@ class Schedule(Base):
     last_fired_at: Mapped[datetime | None]
     n_fired: Mapped[int] = mapped_column(default=0)
     note: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class Experiment(Base):
+    """A model, a prior and where one may measure; `spec` does not change any more once a session has begun."""
+
+    __tablename__ = "experiment"
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    spec: Mapped[dict[str, Any]]
+    spec_hash: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class DesignSession(Base):
+    """One participant or sample. Its row is the lock of its proposals and observations, and nobody else's.
+
+    `version` counts every change, so that what was computed from an older state is not written; `round` counts only
+    those of the observations, and is what a client sees.
+    """
+
+    __tablename__ = "session"
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"), index=True)
+    name: Mapped[str] = mapped_column(Text)
+    seed: Mapped[int | None]
+    prior: Mapped[dict[str, Any]]
+    prior_observations: Mapped[list[Any]]  # {id, design, outcome} of other sessions, as they were when this one began
+    round: Mapped[int] = mapped_column(default=0)
+    version: Mapped[int] = mapped_column(default=0)
+    token_digest: Mapped[str] = mapped_column(String(64), unique=True)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+    closed_at: Mapped[datetime | None]
+
+
+class Proposal(Base):
+    """A design handed out. `details` are what the answer said beside the columns."""
+
+    __tablename__ = "proposal"
+    __table_args__ = (UniqueConstraint("session_id", "number"),)
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    session_id: Mapped[str] = mapped_column(ForeignKey("session.id", ondelete="CASCADE"))
+    number: Mapped[int]
+    client_id: Mapped[str | None] = mapped_column(Text)
+    design: Mapped[dict[str, Any]]
+    eig: Mapped[float] = mapped_column(Float)
+    se: Mapped[float] = mapped_column(Float)
+    method: Mapped[str] = mapped_column(String(20))
+    details: Mapped[dict[str, Any]]
+    status: Mapped[str] = mapped_column(String(10), default="pending")  # pending | observed | abandoned | stale
+    reason: Mapped[str | None] = mapped_column(Text)
+    expires_at: Mapped[datetime | None]
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class Observation(Base):
+    """What was run and what came out. `answer` is what was learnt from it, as it was told then."""
+
+    __tablename__ = "observation"
+    __table_args__ = (UniqueConstraint("session_id", "n"),)
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    session_id: Mapped[str] = mapped_column(ForeignKey("session.id", ondelete="CASCADE"))
+    n: Mapped[int]
+    proposal_id: Mapped[str | None] = mapped_column(Id, index=True)
+    client_id: Mapped[str | None] = mapped_column(Text)
+    design: Mapped[dict[str, Any]]
+    outcome: Mapped[dict[str, Any]]
+    answer: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class Simulation(Base):
+    __tablename__ = "simulation"
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"), index=True)
+    request: Mapped[dict[str, Any]]
+    spec_hash: Mapped[str] = mapped_column(String(64))
+    job_id: Mapped[str] = mapped_column(Id)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class SimulationResult(Base):
+    __tablename__ = "simulation_result"
+
+    simulation_id: Mapped[str] = mapped_column(ForeignKey("simulation.id", ondelete="CASCADE"), primary_key=True)
+    curves: Mapped[list[Any]]
+    seconds: Mapped[float] = mapped_column(Float)
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
 
 

@@ -1,7 +1,7 @@
 """Method schemas, derived from the library's dataclasses: a method added there appears here by itself."""
 
 import dataclasses
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +29,7 @@ def posterior_of(stored: dict[str, Any]) -> Any:
     return TypeAdapter(PosteriorSpec).validate_python(stored)
 
 
+@cache
 def method_schemas() -> dict[str, dict[str, Any]]:
     """JSON schemas by kind and name, with each method's families and needs where it has any."""
 

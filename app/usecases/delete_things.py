@@ -1,10 +1,10 @@
-"""Delete projects and pools: their rows at once, their files by a job that can be tried again."""
+"""Delete projects, pools and experiments: their rows at once, their files by a job that can be tried again."""
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from app.db import projects
-from app.db.tables import Ensemble, Job, Pool, Prediction, Project, Ranking
+from app.db.tables import Ensemble, Experiment, Job, Pool, Prediction, Project, Ranking, Simulation
 from app.jobs import queue
 from app.jobs.context import JobContext
 from app.services import job_services
@@ -15,7 +15,7 @@ def delete_project(session: Session, project: Project) -> None:
     prefixes = [
         f"{kind}/{thing_id}/"
         for table, kinds in (
-            (Pool, ("pools", "uploads")),
+            (Pool, ("pools", "uploads", "scores")),
             (Ensemble, ("ensembles", "snapshots")),
             (Ranking, ("rankings",)),
             (Prediction, ("predictions",)),
@@ -36,11 +36,18 @@ def delete_pool(session: Session, pool: Pool) -> None:
     for job_id in [*job_ids, *([pool.ingest_job_id] if pool.ingest_job_id else [])]:
         if session.get(Job, job_id) is not None:
             queue.request_cancel(session, job_id)
-    prefixes = [f"pools/{pool.id}/", f"uploads/{pool.id}/"]
+    prefixes = [f"pools/{pool.id}/", f"uploads/{pool.id}/", f"scores/{pool.id}/"]
     prefixes += [f"rankings/{ranking_id}/" for ranking_id, _ in rankings]
     prefixes += [f"predictions/{prediction_id}/" for prediction_id, _ in predictions]
     session.execute(delete(Pool).where(Pool.id == pool.id))
     _queue_deletion(session, prefixes)
+
+
+def delete_experiment(session: Session, experiment: Experiment) -> None:
+    for job_id in session.scalars(select(Simulation.job_id).where(Simulation.experiment_id == experiment.id)):
+        if session.get(Job, job_id) is not None:
+            queue.request_cancel(session, job_id)
+    session.execute(delete(Experiment).where(Experiment.id == experiment.id))
 
 
 def _queue_deletion(session: Session, prefixes: list[str]) -> None:

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.db.engine import Database
+from app.db.tables import Project
+from app.usecases.request_training import request_training
 from tests.app.conftest import Service
 from tests.app.hammering import (
     ROWS,
@@ -440,6 +442,52 @@ def test_a_project_that_could_never_be_trained_is_refused(service: Service) -> N
     refused(service, "POST", "/projects", 422, "finite", content=spelt_out, headers=JSON)
     spelt_out = json.dumps({**base, "holdout": 0.5}).replace("0.5", "NaN")
     refused(service, "POST", "/projects", 422, "finite", content=spelt_out, headers=JSON)
+
+
+UNSUITABLE: list[tuple[dict[str, Any], dict[str, Any], str]] = [  # project, posterior, what is said
+    ({}, {"name": "pbp"}, "pbp is for regression with one noise level, got Categorical"),
+    ({"task": {"kind": "regression", "outputs": 2}}, {"name": "pbp"}, "pbp is for one output, got 2"),
+    ({"task": {"kind": "regression", "noise": "by_row"}}, {"name": "pbp"}, "got HeteroscedasticGaussian"),
+    (
+        {"task": {"kind": "regression"}, "input": {"shape": [1, 4, 4]}, "model": {"name": "conv"}},
+        {"name": "pbp"},
+        "this network has a Conv2d",
+    ),
+    ({"model": {"name": "mlp", "hidden": [100, 100]}}, {"name": "laplace", "structure": "full"}, "at most 5,000"),
+    ({}, {"name": "laplace", "noise": "marglik"}, "needs a Gaussian likelihood"),
+    ({}, {"name": "swag", "epochs": 10}, "rank is at most the number of collected weights, got rank 20 and 5"),
+    ({}, {"name": "snapshot_ensemble", "epochs": 2}, "raise epochs, or lower cycles"),
+    ({}, {"name": "rank1_bnn", "components": 3}, "pass members=6"),
+]
+
+
+def test_a_posterior_that_does_not_suit_is_refused_before_anything_is_stored(service: Service) -> None:
+    base = {"name": "p", "task": {"kind": "classification", "classes": ["red", "blue"]}, **SMALL}
+    for project, posterior, says in UNSUITABLE:
+        body = {**base, **project, "posterior": posterior}
+        assert pointers(refused(service, "POST", "/projects", 422, says, json=body)) == ["/posterior"], body
+    assert service.get("/projects")["items"] == []
+    for project, posterior, says in UNSUITABLE:
+        suited = service.post("/projects", {**base, **project, "posterior": {"name": "map"}}, 201)
+        path = f"/projects/{suited['id']}/ensembles"
+        assert pointers(refused(service, "POST", path, 422, says, json={"posterior": posterior})) == ["/posterior"]
+        assert service.get(path)["items"] == []
+
+
+def test_a_posterior_kept_from_before_it_was_refused_is_refused_when_it_is_asked_for(
+    service: Service, world: World
+) -> None:
+    with service.services.database.write() as session:
+        session.get_one(Project, world.project_id).posterior = {"name": "pbp"}
+    path = f"/projects/{world.project_id}/ensembles"
+    assert pointers(refused(service, "POST", path, 422, "pbp is for regression", json={})) == ["/posterior"]
+    with service.services.database.write() as session:  # as a round that is complete asks for it
+        project = session.get_one(Project, world.project_id)
+        job_id = request_training(session, project, service.services.settings).job.id
+    service.run_jobs()
+    job = service.get(f"/jobs/{job_id}")
+    assert (job["status"], job["attempts"]) == ("failed", 1)
+    assert "pbp is for regression" in job["error"]["detail"]
 
 
 def test_trainings_and_rankings_with_options_out_of_bounds_are_refused(service: Service, world: World) -> None:

@@ -9,10 +9,15 @@ from sqlalchemy import func, select
 
 from app.db.tables import Label, Replay
 from tests.app.conftest import Service
+from tests.app.designing import DIGIT_SPAN, propose, session
 from tests.app.hammering import ROWS, SMALL, World, build_world, classification, pool, refused, routes, stored
 
 AGAIN = "Idempotent-Replayed"
 PROJECT = {"name": "p", "task": {"kind": "classification", "classes": ["red", "blue"]}, **SMALL}
+SECRETIVE = (
+    "/v1/keys",
+    "/v1/experiments/{experiment_id}/sessions",
+)  # test_auth.py and test_session_tokens.py have these
 Send = Callable[[], httpx.Response]
 
 
@@ -31,6 +36,8 @@ def requests(service: Service, world: World) -> dict[str, tuple[str, Any]]:
     cancelled = service.post(f"{pool_path}/rankings", {"k": 1}, 202)["job"]["id"]
     service.post(f"/jobs/{cancelled}/cancel")
     waiting = service.post(f"{pool_path}/rankings", {"k": 1}, 202)["job"]["id"]
+    begun = session(service)
+    given_up, of_experiment = propose(service, begun["id"])["id"], f"/experiments/{begun['experiment_id']}"
     return {
         "/v1/projects": ("/projects", PROJECT),
         "/v1/projects/{project_id}/current": (f"{project}/current", {"ensemble_id": world.ensemble_id}),
@@ -44,6 +51,15 @@ def requests(service: Service, world: World) -> dict[str, tuple[str, Any]]:
         "/v1/rounds/{round_id}/next": (f"/rounds/{opened}/next", {"annotator": "ann", "count": 2}),
         "/v1/rounds/{round_id}/labels": (f"/rounds/{opened}/labels", {"labels": [{"row": taken, "value": "red"}]}),
         "/v1/rounds/{round_id}/close": (f"/rounds/{opened}/close", None),
+        "/v1/models/validate": ("/models/validate", DIGIT_SPAN),
+        "/v1/experiments": ("/experiments", DIGIT_SPAN),
+        "/v1/experiments/{experiment_id}/simulations": (f"{of_experiment}/simulations", {"rounds": 2}),
+        "/v1/sessions/{session_id}/proposals": (f"/sessions/{begun['id']}/proposals", {}),
+        "/v1/proposals/{proposal_id}/abandon": (f"/proposals/{given_up}/abandon", {}),
+        "/v1/sessions/{session_id}/observations": (
+            f"/sessions/{begun['id']}/observations?next=true",
+            {"design": {"xi": 5}, "outcome": {"y": 1}},
+        ),
         "/v1/jobs/{job_id}/cancel": (f"/jobs/{waiting}/cancel", None),
         "/v1/jobs/{job_id}/retry": (f"/jobs/{cancelled}/retry", None),
     }
@@ -51,7 +67,7 @@ def requests(service: Service, world: World) -> dict[str, tuple[str, Any]]:
 
 def test_every_post_is_replayed(service: Service) -> None:
     wanted = requests(service, build_world(service))
-    assert {path for method, path in routes() if method == "POST"} == {*wanted, "/v1/keys"}
+    assert {path for method, path in routes() if method == "POST"} == {*wanted, *SECRETIVE}
     for path, body in wanted.values():
         first = send(service, path, body, f"key of {path}")
         assert first.is_success, (path, first.text)

@@ -45,7 +45,7 @@ def as_reader(up: Up) -> dict[str, str]:
 
 
 def test_the_page_has_the_blocks_that_are_run_here() -> None:
-    assert list(BLOCKS) == ["curl", "python", "library", "rank"]
+    assert list(BLOCKS) == ["curl", "python", "experiment_curl", "experiment_python", "library", "rank"]
 
 
 def test_the_loop_in_curl_ends_with_five_rows_to_label(up: Up, folder: Path) -> None:
@@ -60,6 +60,23 @@ def test_the_loop_in_python_learns(up: Up, folder: Path) -> None:
     points = [re.fullmatch(r"(\d+) labels: accuracy (\S+)", line).groups() for line in said]  # type: ignore[union-attr]
     assert [n for n, _ in points] == ["20", "40", "60"]
     assert float(points[-1][1]) > float(points[0][1])
+
+
+def test_the_experiment_in_curl_goes_on_until_the_rule_says_stop(up: Up, folder: Path) -> None:
+    said = run(["bash", "-euo", "pipefail", "-c"], BLOCKS["experiment_curl"], folder, **as_reader(up)).splitlines()
+    shown = [re.match(r"(\d+) digits: ([01]), span (\d\.\d+)$", line).groups() for line in said[:-1]]  # type: ignore[union-attr]
+    assert [int(digits) for digits, _, _ in shown[:9]] == [7, 6, 5, 6, 5, 6, 5, 6, 5]
+    assert 5 < float(shown[-1][2]) < 6
+    assert said[-1].startswith("['sd of theta is 0.6")
+    assert len((folder / "rounds.csv").read_text().splitlines()) == len(shown) + 1
+
+
+def test_the_experiment_in_python_simulates_learns_and_draws(up: Up, folder: Path) -> None:
+    said = run([sys.executable, "-c"], BLOCKS["experiment_python"], folder, **as_reader(up)).splitlines()
+    left = dict(re.fullmatch(r"(\w+) lists leave an sd of (\S+)", line).groups() for line in said[:2])  # type: ignore[union-attr, misc]
+    assert float(left["adaptive"]) < float(left["random"])
+    assert re.fullmatch(r"span 5\.\d+ ± 0\.6\d?", said[2]), said[2]
+    assert (folder / "span.png").stat().st_size > 10_000
 
 
 def test_the_library_example_and_then_ranking_its_files(folder: Path) -> None:

@@ -8,17 +8,23 @@ import pytest
 
 import bensemble_core as bc
 
-PAGE = (Path(bc.__file__).parents[1] / "docs" / "posteriors.md").read_text()
-BLOCKS = re.findall(r"<!-- run: (\w+) -->\n```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+DOCS = Path(bc.__file__).parents[1] / "docs"
+PAGE = (DOCS / "posteriors.md").read_text()
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Names and code of the blocks that are to be run."""
+    return re.findall(r"<!-- run: (\w+) -->\n```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
 
 
 def test_the_page_on_posteriors_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert [name for name, _ in BLOCKS] == ["fit", "tune", "augment", "honest"]
+    found = blocks(PAGE)
+    assert [name for name, _ in found] == ["fit", "laplace", "tune", "augment", "honest"]
     names: dict[str, Any] = {}
-    for _, code in BLOCKS:
+    for _, code in found:
         exec(code, names)
     assert "torch.Size([200]) torch.Size([200])" in capsys.readouterr().out
     assert bc.load("calibrated.safetensors").calibration is not None
@@ -28,3 +34,26 @@ def test_the_page_on_posteriors_names_every_method_and_no_other() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
     assert rows == [name for name in bc.POSTERIORS if name in rows]
     assert set(rows) == set(bc.POSTERIORS)
+
+
+def test_the_page_on_design_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    found = blocks((DOCS / "design.md").read_text())
+    assert [name for name, _ in found] == ["loop", "refused", "simulate"]
+    names: dict[str, Any] = {}
+    for _, code in found:
+        exec(code, names)
+    assert names["belief"].sd["theta"] <= 0.6
+    said = capsys.readouterr().out
+    assert "sd of theta is 0." in said
+    assert "/outcome/y/prob | expected a probability within [0, 1]; not so at theta = " in said
+    assert "adaptive   sd 0." in said
+
+
+def test_the_page_on_design_names_every_prior_and_family() -> None:
+    page = (DOCS / "design.md").read_text()
+    from bensemble_core.design.expressions import FUNCTIONS
+    from bensemble_core.design.outcomes import FAMILIES
+    from bensemble_core.design.parameters import DISTS
+
+    assert all(f"`{name}`" in page for name in (*DISTS, *FAMILIES))
+    assert all(re.search(rf"\b{name}\b", page) for name in FUNCTIONS)

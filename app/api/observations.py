@@ -1,0 +1,157 @@
+"""Observations, and what follows from them: the posterior, the EIG of designs, the stopping rules."""
+
+import csv
+import io
+import json
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.api.common import Cursor, Limit, problems, problems_of_change
+from app.api.labels import _cell
+from app.db.tables import DesignSession, Observation, Proposal
+from app.deps import Context, EdgeRoute, computes, on
+from app.design_views import observation_view, round_view
+from app.errors import Malformed
+from app.schemas.common import Page, decode_cursor, encode_cursor
+from app.schemas.experiments import Design
+from app.schemas.sessions import EigOut, ObservationIn, ObservationOut, PosteriorOut, RoundOut, StandingOut
+from app.usecases.read_posterior import Form, read_eig, read_posterior, read_stop
+from app.usecases.record_observation import record_observation
+from app.usecases.undo_observation import undo_observation
+
+router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["sessions"], route_class=EdgeRoute)
+_DESIGNS = TypeAdapter(list[Design])
+MAX_ASKED = 1000
+
+
+@router.post("/observations", status_code=201, responses=problems_of_change(404), summary="Record an outcome")
+@computes
+def post_observation(
+    session_id: str,
+    context: Annotated[Context[DesignSession], on(DesignSession, "label", parameter="session_id")],
+    given: ObservationIn,
+    next: Annotated[bool, Query(description="Propose the next design in the same answer.")] = False,
+) -> ObservationOut:
+    """What was run and what came out. The design may differ from the proposed one, and a proposal may be stale or
+    abandoned: what was run is what counts. Without `proposal_id` the outcome answers the oldest pending proposal of
+    that design, if there is one. The same outcome of a proposal can be sent again; another one is refused."""
+    cap = context.services.settings.max_design_work
+    recorded = record_observation(context.services, context.session, session_id, given, proposes=next, cap=cap)
+    return observation_view(recorded)
+
+
+@router.delete("/observations/{n}", status_code=204, responses=problems(404), summary="Take an outcome back")
+def remove_observation(
+    session_id: str,
+    n: Annotated[int, Path(ge=1, le=2**31, description="The observation's number.")],
+    context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")],
+) -> None:
+    """The posterior is then that of the others: their order does not matter."""
+    undo_observation(context.session, session_id, n)
+
+
+@router.get("/posterior", responses=problems(404, 409), summary="Get the posterior")
+@computes
+def get_posterior(
+    session_id: str,
+    context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
+    form: Annotated[Form, Query(description="What to send beside the summary.")] = "summary",
+    n: Annotated[int, Query(ge=2, le=10_000, description="How many samples, or points of a marginal.")] = 200,
+    seed: Annotated[int, Query(ge=0, lt=2**63, description="Of the samples.")] = 0,
+    mass: Annotated[float, Query(gt=0, lt=1, description="Inside the shortest interval (HDI) of a marginal.")] = 0.95,
+) -> PosteriorOut:
+    """Means, standard deviations, quantiles and covariance; as points with weights, draws or marginal densities too."""
+    return read_posterior(context.services, session_id, form, n=n, seed=seed, mass=mass)
+
+
+@router.get("/eig", responses=problems(404, 409), summary="Get the information that designs promise")
+@computes
+def get_eig(
+    session_id: str,
+    context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
+    designs: Annotated[
+        str | None, Query(max_length=4000, description='A JSON list, as `[{"xi": 6}]`. Default: every design.')
+    ] = None,
+) -> EigOut:
+    """The expected information gain of each design, in nats, each on its own: what is pending is left out."""
+    return read_eig(context.services, session_id, None if designs is None else _asked(designs))
+
+
+def _asked(text: str) -> list[dict[str, Any]]:
+    try:
+        found = _DESIGNS.validate_json(text)
+    except ValidationError as error:
+        raise Malformed(
+            'designs is a JSON list of objects, as [{"xi": 6}, {"xi": 7}]', pointer="/query/designs"
+        ) from error
+    if not 1 <= len(found) <= MAX_ASKED:
+        raise Malformed(f"expected 1 to {MAX_ASKED:,} designs, got {len(found):,}", pointer="/query/designs")
+    return list(found)
+
+
+@router.get("/stop", responses=problems(404, 409), summary="Ask whether to stop")
+@computes
+def get_stop(
+    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")]
+) -> StandingOut:
+    """What the spec's stopping rules say, and why."""
+    return read_stop(context.services, session_id)
+
+
+@router.get(
+    "/rounds",
+    responses={
+        **problems(404),
+        200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A page, or all of them as CSV."},
+    },
+    response_model=Page[RoundOut],
+    summary="List what was observed",
+)
+def list_rounds(
+    session_id: str,
+    context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
+    format: Literal["json", "csv"] = "json",
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Any:
+    """In order, each with what it taught when it was recorded. An outcome taken back is not among them, and what was
+    said of later ones is left as it was. CSV has all of them, and no pages."""
+    if format == "csv":
+        return Response(_csv(_rounds(context.session, session_id, 0, None)), media_type="text/csv")
+    after = decode_cursor(cursor, int)
+    found = _rounds(context.session, session_id, after[0] if after is not None else 0, limit + 1)
+    following = encode_cursor(found[limit - 1].n) if len(found) > limit else None
+    return Page[RoundOut](items=found[:limit], next_cursor=following)
+
+
+def _rounds(session: Session, session_id: str, after: int, limit: int | None) -> list[RoundOut]:
+    query = (
+        select(Observation, Proposal)
+        .outerjoin(Proposal, Proposal.id == Observation.proposal_id)
+        .where(Observation.session_id == session_id, Observation.n > after)
+        .order_by(Observation.n)
+        .limit(limit)
+    )
+    return [round_view(row, proposal) for row, proposal in session.execute(query)]
+
+
+def _csv(rounds: list[RoundOut]) -> str:
+    """One line an observation; designs, outcomes and parameters have a column each."""
+    designs, outcomes, parameters = (
+        sorted({name for each in rounds for name in getattr(each, kind)}) for kind in ("design", "outcome", "posterior")
+    )
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    learnt = [f"{name}_{what}" for name in parameters for what in ("mean", "sd")]
+    fields = ("eig", "entropy_drop", "kl", "surprise", "log_evidence", "proposal_id", "client_id", "created_at")
+    writer.writerow(["n", *designs, *outcomes, *learnt, *fields])
+    for each in rounds:
+        told = [getattr(each.posterior[name], what) for name in parameters for what in ("mean", "sd")]
+        ran = [each.design.get(name) for name in designs] + [each.outcome.get(name) for name in outcomes]
+        plain = [value if not isinstance(value, dict) else json.dumps(value) for value in ran]
+        writer.writerow(map(_cell, [each.n, *plain, *told, *(getattr(each, name) for name in fields)]))
+    return buffer.getvalue()

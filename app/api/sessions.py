@@ -1,0 +1,76 @@
+"""Sessions of experiments."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+from sqlalchemy import delete, select
+
+from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.db import sessions
+from app.db.tables import DesignSession, Experiment
+from app.db.types import CLOCK
+from app.deps import Context, TokenRoute, on
+from app.design_views import session_view
+from app.schemas.common import Page
+from app.schemas.sessions import NewSessionOut, SessionChange, SessionIn, SessionOut
+from app.usecases.open_session import open_session
+
+router = APIRouter(prefix="/v1", tags=["sessions"], route_class=TokenRoute)
+
+
+@router.post(
+    "/experiments/{experiment_id}/sessions",
+    status_code=201,
+    responses=problems_of_change(404),
+    summary="Open a session",
+)
+def post_session(
+    experiment_id: str,
+    context: Annotated[Context[Experiment], on(Experiment, "write", parameter="experiment_id")],
+    wanted: SessionIn,
+    response: Response,
+) -> NewSessionOut:
+    """One participant or sample. `token` is shown in this answer only, and a replay leaves it out."""
+    opened = open_session(context.session, context.resource, wanted)
+    response.headers["Location"] = f"/v1/sessions/{opened.session.id}"
+    return NewSessionOut(**session_view(context.session, opened.session).model_dump(), token=opened.token)
+
+
+@router.get("/experiments/{experiment_id}/sessions", responses=problems(404), summary="List an experiment's sessions")
+def list_sessions(
+    experiment_id: str,
+    context: Annotated[Context[Experiment], on(Experiment, "read", parameter="experiment_id")],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[SessionOut]:
+    query = select(DesignSession).where(DesignSession.experiment_id == experiment_id)
+    return page_by_id(
+        context.session, query, DesignSession.id, cursor, limit, lambda row: session_view(context.session, row)
+    )
+
+
+@router.get("/sessions/{session_id}", responses=problems(404), summary="Get a session")
+def get_session(
+    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")]
+) -> SessionOut:
+    return session_view(context.session, context.resource)
+
+
+@router.patch("/sessions/{session_id}", responses=problems_of_change(404), summary="Rename, close or reopen a session")
+def patch_session(
+    session_id: str,
+    context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")],
+    wanted: SessionChange,
+) -> SessionOut:
+    changes: dict[str, object] = {} if wanted.name is None else {"name": wanted.name}
+    if wanted.closed is not None:
+        changes["closed_at"] = CLOCK if wanted.closed else None
+    return session_view(context.session, sessions.change(context.session, session_id, observes=False, **changes))
+
+
+@router.delete("/sessions/{session_id}", status_code=204, responses=problems(404), summary="Delete a session")
+def remove_session(
+    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
+) -> None:
+    """With its proposals and observations. Sessions that started from it keep what they took over."""
+    context.session.execute(delete(DesignSession).where(DesignSession.id == session_id))

@@ -1,0 +1,62 @@
+"""Simulations of experiments."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+from sqlalchemy import select
+
+from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.db.tables import Experiment, Simulation
+from app.deps import Context, EdgeRoute, computes, on
+from app.design_views import simulation_view
+from app.schemas.common import Page
+from app.schemas.experiments import SimulationIn, SimulationJobOut, SimulationOut
+from app.usecases.simulate_experiment import check_simulation, request_simulation
+from app.views import job_view
+
+router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
+
+
+@router.post(
+    "/experiments/{experiment_id}/simulations",
+    status_code=202,
+    responses=problems_of_change(404),
+    summary="Simulate an experiment",
+)
+@computes
+def post_simulation(
+    experiment_id: str,
+    context: Annotated[Context[Experiment], on(Experiment, "write", parameter="experiment_id")],
+    wanted: SimulationIn,
+    response: Response,
+) -> SimulationJobOut:
+    """How much will be known after how many rounds, and what adaptive designs gain over random, fixed or staircase
+    ones: truths × rounds × policies on simulated participants. All policies get the same truths and the same luck."""
+    check_simulation(context.services, context.resource, wanted)
+    request = request_simulation(context.session, experiment_id, wanted)
+    response.headers["Location"] = f"/v1/jobs/{request.job.id}"
+    view = simulation_view(context.session, request.simulation)
+    return SimulationJobOut(job=job_view(request.job), simulation=view)
+
+
+@router.get(
+    "/experiments/{experiment_id}/simulations", responses=problems(404), summary="List an experiment's simulations"
+)
+def list_simulations(
+    experiment_id: str,
+    context: Annotated[Context[Experiment], on(Experiment, "read", parameter="experiment_id")],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[SimulationOut]:
+    query = select(Simulation).where(Simulation.experiment_id == experiment_id)
+    return page_by_id(
+        context.session, query, Simulation.id, cursor, limit, lambda row: simulation_view(context.session, row)
+    )
+
+
+@router.get("/simulations/{simulation_id}", responses=problems(404), summary="Get a simulation")
+def get_simulation(
+    simulation_id: str, context: Annotated[Context[Simulation], on(Simulation, "read", parameter="simulation_id")]
+) -> SimulationOut:
+    """Its curves, once its job has succeeded."""
+    return simulation_view(context.session, context.resource)

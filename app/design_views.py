@@ -1,0 +1,105 @@
+"""Experiments and their sessions as the API shows them."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.db.tables import DesignSession, Experiment, Observation, Proposal, Simulation, SimulationResult
+from app.db.types import CLOCK
+from app.schemas.experiments import ExperimentOut, SimulationOut
+from app.schemas.sessions import ObservationOut, ProposalBase, ProposalOut, RoundOut, SessionOut
+from app.usecases.record_observation import Recorded
+from app.views import job_state, job_view
+
+
+def experiment_view(session: Session, row: Experiment) -> ExperimentOut:
+    query = select(func.count()).select_from(DesignSession).where(DesignSession.experiment_id == row.id)
+    return ExperimentOut(
+        id=row.id,
+        name=row.name,
+        spec=row.spec,
+        spec_hash=row.spec_hash,
+        n_sessions=session.scalar(query) or 0,
+        created_at=row.created_at,
+    )
+
+
+def session_view(session: Session, row: DesignSession) -> SessionOut:
+    seen = select(func.count()).select_from(Observation).where(Observation.session_id == row.id)
+    waiting = (
+        select(func.count())
+        .select_from(Proposal)
+        .where(Proposal.session_id == row.id, Proposal.status == "pending")
+        .where(Proposal.expires_at.is_(None) | (Proposal.expires_at > CLOCK))
+    )
+    return SessionOut(
+        id=row.id,
+        experiment_id=row.experiment_id,
+        name=row.name,
+        status="open" if row.closed_at is None else "closed",
+        seed=row.seed,
+        prior=row.prior,
+        n_prior_observations=len(row.prior_observations),
+        n_observations=session.scalar(seen) or 0,
+        n_pending=session.scalar(waiting) or 0,
+        round=row.round,
+        created_at=row.created_at,
+        closed_at=row.closed_at,
+    )
+
+
+def proposal_view(row: Proposal) -> ProposalBase:
+    columns = {name: getattr(row, name) for name in ProposalBase.model_fields if hasattr(row, name)}
+    return ProposalBase(**columns, **row.details)
+
+
+def proposals_view(rows: Sequence[Proposal]) -> ProposalOut:
+    views = [proposal_view(row) for row in rows]
+    return ProposalOut(**views[0].model_dump(), batch=views if len(views) > 1 else None)
+
+
+def observation_view(recorded: Recorded) -> ObservationOut:
+    row = recorded.observation
+    told = {name: value for name, value in row.answer.items() if name in ObservationOut.model_fields}
+    return ObservationOut(
+        **told,
+        id=row.id,
+        session_id=row.session_id,
+        proposal_id=row.proposal_id,
+        design=row.design,
+        outcome=row.outcome,
+        round=recorded.round,
+        next=proposals_view(recorded.next) if recorded.next else None,
+        next_job=job_view(recorded.next_job) if recorded.next_job is not None else None,
+    )
+
+
+def round_view(row: Observation, proposal: Proposal | None) -> RoundOut:
+    told = {name: value for name, value in row.answer.items() if name in RoundOut.model_fields}
+    return RoundOut(
+        **told,
+        proposal_id=row.proposal_id,
+        client_id=row.client_id,
+        proposed=proposal.design if proposal is not None else None,
+        eig=proposal.eig if proposal is not None else None,
+        design=row.design,
+        outcome=row.outcome,
+        created_at=row.created_at,
+    )
+
+
+def simulation_view(session: Session, row: Simulation) -> SimulationOut:
+    result = session.get(SimulationResult, row.id)
+    status, error = job_state(session, row.job_id, result is not None)
+    return SimulationOut(
+        id=row.id,
+        experiment_id=row.experiment_id,
+        status=status,
+        job_id=row.job_id,
+        request=row.request,
+        curves=result.curves if result is not None else None,
+        seconds=result.seconds if result is not None else None,
+        error=error,
+        created_at=row.created_at,
+    )

@@ -1,0 +1,243 @@
+"""Sessions of an experiment: what is proposed, what was observed, what is believed."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from app.schemas.common import In, JobOut, Name, Out, Seed, Storable
+from app.schemas.experiments import Design
+
+Id = Annotated[Storable, Field(max_length=36)]
+ClientId = Annotated[Storable, Field(min_length=1, max_length=200)]
+
+
+class OtherSession(In):
+    session_id: Id
+
+
+class OtherSessions(In):
+    session_ids: list[Id] = Field(min_length=1, max_length=1000)
+
+
+class SessionIn(In):
+    name: Name = "session"
+    seed: Seed | None = Field(None, description="In place of the spec's `select.seed`.")
+    prior: Literal["spec", "pooled"] | OtherSession | OtherSessions = Field(
+        "spec",
+        description="What is believed at the start: the spec's prior, or what one, several or (pooled) all other "
+        "sessions of the experiment have observed so far, taken as observations of the same parameters.",
+    )
+
+
+class SessionChange(In):
+    name: Name | None = None
+    closed: bool | None = Field(None, description="A closed session takes neither proposals nor observations.")
+
+
+class SessionOut(Out):
+    id: str
+    experiment_id: str
+    name: str
+    status: str = Field(description="open | closed")
+    seed: int | None
+    prior: dict[str, Any]
+    n_prior_observations: int
+    n_observations: int
+    n_pending: int = Field(description="Proposals that wait for their outcome.")
+    round: int = Field(description="Changes of the observations so far; send it back to be told of others' changes.")
+    created_at: datetime
+    closed_at: datetime | None
+
+
+class NewSessionOut(SessionOut):
+    token: str | None = Field(
+        description="A secret for this session alone, for a participant's browser: it can propose, abandon, observe "
+        "and read. Shown once: a replay has null here."
+    )
+
+
+class StopOut(Out):
+    stop: bool
+    reasons: list[str] = Field(description="The rules that hold, also where they do not suffice to stop.")
+    note: str | None = None
+
+
+class RunnerUpOut(Out):
+    design: dict[str, Any]
+    eig: float
+    se: float
+    score: float
+
+
+class ProposalIn(In):
+    client_id: ClientId | None = Field(
+        None, description="Who asks; the same one gets its pending proposals again until they are answered."
+    )
+    count: int = Field(1, ge=1, le=100, description="Designs to be run before any outcome is known.")
+    fixed: Design = Field({}, description="Values that some design variables must have.")
+    excluded: list[Design] = Field([], max_length=1000, description="Designs not to propose.")
+    expires_in: float | None = Field(
+        None, gt=0, le=1e8, description="Seconds after which the proposal is stale and no longer counts as pending."
+    )
+
+
+class ProposalBase(Out):
+    id: str
+    session_id: str
+    number: int
+    client_id: str | None
+    status: str = Field(description="pending | observed | abandoned | stale")
+    design: dict[str, Any]
+    eig: float = Field(description="Expected information gain in nats, beyond that of all pending designs.")
+    se: float = Field(description="How far `eig` may be off.")
+    method: str
+    joint_eig: float = Field(description="That of the design and all pending ones together.")
+    score: float = Field(description="What was maximised: eig, or utility, for its cost.")
+    cost: float
+    utility: float | None
+    chosen: str = Field(description="best | tie | random")
+    runner_up: RunnerUpOut | None
+    stop: StopOut
+    round: int = Field(description="The session's round that it was made for.")
+    reason: str | None = Field(description="Why it was abandoned, or is stale.")
+    expires_at: datetime | None
+    created_at: datetime
+
+
+class ProposalOut(ProposalBase):
+    batch: list[ProposalBase] | None = Field(None, description="All of them, this one first, where there are several.")
+
+
+class ExpensiveOut(Out):
+    """The proposal is computed by a job; its `result` holds the proposals."""
+
+    job: JobOut
+    evaluations: int
+    cap: float
+    explanation: str
+
+
+class AbandonIn(In):
+    reason: Annotated[Storable, Field(max_length=1000)] = ""
+
+
+class ObservationIn(In):
+    """An outcome, of a proposal or of a design of your own. With both, the design given is the one that was run."""
+
+    proposal_id: Id | None = None
+    design: Design | None = None
+    outcome: Design
+    round: int | None = Field(None, ge=0, description="Refused with 409 unless the session is still at this round.")
+    client_id: ClientId | None = Field(None, description="Default: the proposal's.")
+
+    @model_validator(mode="after")
+    def _says_where(self) -> Self:
+        if self.proposal_id is None and self.design is None:
+            raise ValueError("say what was run: send `proposal_id` or `design`")
+        return self
+
+
+class ParameterOut(Out):
+    mean: float
+    sd: float
+    quantiles: dict[str, float]
+
+
+class GuardsOut(Out):
+    """Signs of a wrong model or an overstretched approximation."""
+
+    surprise: float
+    tail: float = Field(description="Share of outcomes at least as surprising, under the model.")
+    repeats: int
+    edge_mass: float
+    ess: float | None = Field(description="Effective number of points; null for a posterior in closed form.")
+    warnings: list[str]
+
+
+class Learnt(Out):
+    n: int = Field(description="Number of this observation in its session.")
+    posterior: dict[str, ParameterOut]
+    entropy_drop: float = Field(description="Entropy before less entropy after; may be negative.")
+    kl: float = Field(description="KL(posterior after ‖ before), in nats.")
+    log_evidence: float = Field(description="Of the session's own observations.")
+    surprise: float = Field(description="−log p(outcome | what was observed before).")
+    guards: GuardsOut
+    warnings: list[str]
+    stop: StopOut
+
+
+class ObservationOut(Learnt):
+    id: str
+    session_id: str
+    proposal_id: str | None
+    design: dict[str, Any]
+    outcome: dict[str, Any]
+    round: int
+    next: ProposalOut | None = Field(None, description="With `?next=true`; null where nothing is left to run.")
+    next_job: JobOut | None = Field(None, description="The job that makes the next proposal, where it is expensive.")
+
+
+class RoundOut(Learnt):
+    """One observation, and what was said of it then."""
+
+    proposal_id: str | None
+    client_id: str | None
+    proposed: dict[str, Any] | None = Field(description="The design that was proposed, which need not be that run.")
+    eig: float | None = Field(description="What the proposal promised.")
+    design: dict[str, Any]
+    outcome: dict[str, Any]
+    created_at: datetime
+
+
+class GridOut(Out):
+    values: dict[str, list[float]]
+    weights: list[float]
+
+
+class MarginalOut(Out):
+    values: list[float]
+    densities: list[float] = Field(description="Masses, for a parameter of few values.")
+    hdi: tuple[float, float]
+
+
+class PosteriorOut(Out):
+    session_id: str
+    n: int = Field(description="Observations of the session.")
+    round: int
+    method: str = Field(description="grid | listed | particles | gaussian")
+    posterior: dict[str, ParameterOut]
+    covariance: dict[str, dict[str, float]]
+    log_evidence: float
+    entropy: float | None
+    error: float = Field(description="How far `log_evidence` may be off.")
+    ess: float | None = Field(description="Effective number of points; null for a posterior in closed form.")
+    edge_mass: float
+    grid: GridOut | None = None
+    samples: dict[str, list[float]] | None = None
+    marginals: dict[str, MarginalOut] | None = None
+
+
+class EstimateOut(Out):
+    design: dict[str, Any]
+    eig: float
+    se: float
+    method: str
+    cost: float
+    score: float
+    utility: float | None
+    lower: float | None
+    upper: float | None
+
+
+class EigOut(Out):
+    session_id: str
+    n: int
+    round: int
+    items: list[EstimateOut]
+
+
+class StandingOut(StopOut):
+    session_id: str
+    n: int
+    round: int

@@ -1,0 +1,192 @@
+"""Propose what to run next: computed in the request, or by a job where that takes long."""
+
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.db import sessions
+from app.db.sessions import Pair, State
+from app.db.tables import Job, Proposal
+from app.db.types import new_id
+from app.errors import Conflict, Problem
+from app.jobs import queue
+from app.jobs.context import JobContext, JobFailed
+from app.schemas.sessions import ProposalIn
+from app.services import Services, job_services
+from app.usecases.read_experiment import experiment_of, refusals
+from bensemble_core import design
+
+TOO_DEAR = "whether the best design still promises enough was not looked at: that takes a job; ask for a proposal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expensive:
+    job: Job
+    work: design.Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """Proposals as computed, and what the stopping rule says at that."""
+
+    proposals: list[design.Proposal]
+    stop: dict[str, Any]
+
+
+def propose_designs(
+    services: Services, session: Session, session_id: str, wanted: ProposalIn, *, cap: float
+) -> list[Proposal] | Expensive:
+    """The client's own pending proposals, if it has any; else new ones, for which all pending ones count as run."""
+
+    def attempt() -> list[Proposal] | Expensive:
+        with services.database.read() as reading:
+            state = sessions.read(reading, session_id)
+        if own := pending_of(state, wanted.client_id):
+            return own
+        if state.is_closed:
+            raise Conflict("this session is closed; reopen it with PATCH, or open another")
+        experiment = experiment_of(services, state)
+        check_choice(experiment, wanted)
+        pending = [proposal.design for proposal in state.pending]
+        work = experiment.work(len(state.observations), wanted.count, len(pending))
+        if work.evaluations > cap:
+            return Expensive(job=queue_proposal(session, session_id, wanted), work=work)
+        draft = draft_proposals(experiment, state.observations, len(state.prior), pending, wanted)
+        if not draft.proposals:
+            raise Conflict("no design is left that is allowed and affordable; fix or exclude fewer, or stop here")
+        sessions.take(session, state, observes=False)
+        return write_proposals(session, state, draft, wanted, number_of_round=state.round)
+
+    return sessions.settle(session, attempt)
+
+
+def pending_of(state: State, client_id: str | None) -> list[Proposal]:
+    return [p for p in state.pending if client_id is not None and p.client_id == client_id]
+
+
+def queue_proposal(session: Session, session_id: str, wanted: ProposalIn) -> Job:
+    """One job for one client, however often it asks."""
+    key = None if wanted.client_id is None else f"propose:{session_id}:{wanted.client_id}"
+    payload = {"session_id": session_id, "wanted": wanted.model_dump(mode="json")}
+    return queue.enqueue(session, kind="propose", queue="design", payload=payload, dedup_key=key).job
+
+
+def check_choice(experiment: design.Experiment, wanted: ProposalIn) -> None:
+    space = experiment.spec.model.space
+    with refusals("/excluded"):
+        for excluded in wanted.excluded:
+            space.encode(excluded)
+    with refusals("/fixed"):
+        space.partial(wanted.fixed)
+
+
+def draft_proposals(
+    experiment: design.Experiment,
+    observations: list[Pair],
+    n_prior: int,
+    pending: list[dict[str, Any]],
+    wanted: ProposalIn,
+) -> Draft:
+    with refusals("/fixed" if wanted.fixed else None):
+        found = experiment.propose(
+            observations,
+            wanted.count,
+            pending=pending,
+            fixed=wanted.fixed,
+            excluded=wanted.excluded,
+            n_prior=n_prior,
+        )
+    is_free = not (pending or wanted.fixed or wanted.excluded)
+    best = found[0].eig if found and is_free else None
+    with refusals():
+        return Draft(proposals=found, stop=asdict(experiment.stop(observations, max_eig=best, n_prior=n_prior)))
+
+
+def write_proposals(
+    session: Session, state: State, draft: Draft, wanted: ProposalIn, *, number_of_round: int
+) -> list[Proposal]:
+    last = session.scalar(select(func.max(Proposal.number)).where(Proposal.session_id == state.id)) or 0
+    lasts = None if wanted.expires_in is None else state.now + timedelta(seconds=wanted.expires_in)
+    rows = [
+        Proposal(
+            id=new_id(),
+            session_id=state.id,
+            number=last + i,
+            client_id=wanted.client_id,
+            design=made.design,
+            eig=made.eig,
+            se=made.se,
+            method=made.method,
+            details={
+                "joint_eig": made.joint_eig,
+                "score": made.score,
+                "cost": made.cost,
+                "utility": made.utility,
+                "chosen": made.reason,
+                "runner_up": None if made.runner_up is None else asdict(made.runner_up),
+                "stop": draft.stop,
+                "round": number_of_round,
+            },
+            status="pending",
+            expires_at=lasts,
+        )
+        for i, made in enumerate(draft.proposals, 1)
+    ]
+    session.add_all(rows)
+    session.flush()
+    return rows
+
+
+def propose(job: JobContext) -> None:
+    """The same as a job: it computes whatever that takes."""
+    services = job_services(job)
+    wanted = ProposalIn.model_validate(job.payload["wanted"])
+    job.progress(0, 1, "computing")
+    result: dict[str, Any] = {"session_id": job.payload["session_id"]}
+    for _ in range(sessions.ATTEMPTS):
+        try:
+            _propose_once(services, job, wanted, result)
+            return
+        except sessions.Outdated:
+            job.progress(0, 1, "computing again: the session has changed")
+        except Problem as problem:
+            raise JobFailed(problem.body()) from problem
+    raise JobFailed(
+        {"title": Conflict.title, "detail": "the session kept changing meanwhile; ask again", "status": 409}
+    )
+
+
+def _propose_once(services: Services, job: JobContext, wanted: ProposalIn, result: dict[str, Any]) -> None:
+    with job.database.read() as reading:
+        state = sessions.read(reading, job.payload["session_id"])
+    own = pending_of(state, wanted.client_id)
+    if own:
+        with job.finish({**result, "proposals": [_told(row) for row in own]}):
+            return
+    if state.is_closed:
+        raise Conflict("the session was closed before its proposal was computed")
+    experiment = experiment_of(services, state)
+    pending = [proposal.design for proposal in state.pending]
+    draft = draft_proposals(experiment, state.observations, len(state.prior), pending, wanted)
+    if not draft.proposals:
+        raise Conflict("no design is left that is allowed and affordable; fix or exclude fewer, or stop here")
+    job.progress(1, 1, "computed")
+    with job.finish(result) as session:
+        sessions.take(session, state, observes=False)
+        rows = write_proposals(session, state, draft, wanted, number_of_round=state.round)
+        result["proposals"] = [_told(row) for row in rows]
+
+
+def _told(row: Proposal) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "design": row.design,
+        "eig": row.eig,
+        "se": row.se,
+        "method": row.method,
+        "runner_up": row.details["runner_up"],
+        "stop": row.details["stop"],
+    }

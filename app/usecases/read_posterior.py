@@ -1,0 +1,122 @@
+"""What a session stands at: the posterior in several forms, the EIG of designs, the stopping rules."""
+
+import math
+from dataclasses import asdict
+from typing import Any, Literal
+
+from app.db import sessions
+from app.db.sessions import State
+from app.errors import Malformed
+from app.schemas.sessions import EigOut, EstimateOut, GridOut, MarginalOut, PosteriorOut, StandingOut
+from app.services import Services
+from app.usecases.read_experiment import experiment_of, refusals
+from app.usecases.record_observation import stop_state
+from bensemble_core import design
+from bensemble_core.design.belief import PointBelief
+
+Form = Literal["summary", "grid", "samples", "marginals"]
+MAX_POINTS = 200_000
+
+
+def _read(services: Services, session_id: str) -> tuple[State, design.Experiment]:
+    def attempt() -> tuple[State, design.Experiment]:
+        with services.database.read() as session:
+            state = sessions.read(session, session_id)
+        return state, experiment_of(services, state)
+
+    return sessions.settle(None, attempt)
+
+
+def read_posterior(services: Services, session_id: str, form: Form, *, n: int, seed: int, mass: float) -> PosteriorOut:
+    state, experiment = _read(services, session_id)
+    with refusals():
+        belief = experiment.posterior(state.observations)
+        start = experiment.posterior(state.prior).log_evidence
+        covariance = belief.covariance().tolist()
+        rows = zip(belief.names, covariance, strict=True)
+        extra: dict[str, Any] = {}
+        if form == "grid":
+            extra["grid"] = _grid(belief)
+        elif form == "samples":
+            extra["samples"] = {name: column.tolist() for name, column in belief.samples(n, seed).items()}
+        elif form == "marginals":
+            extra["marginals"] = _marginals(belief, n, mass)
+        return PosteriorOut(
+            session_id=session_id,
+            n=len(state.observed),
+            round=state.round,
+            method=belief.method,
+            posterior=design.summary(belief),
+            covariance={name: dict(zip(belief.names, row, strict=True)) for name, row in rows},
+            log_evidence=belief.log_evidence - start,
+            entropy=_finite(belief.entropy),
+            error=belief.error,
+            ess=_finite(belief.ess),
+            edge_mass=belief.edge_mass,
+            **extra,
+        )
+
+
+def _finite(value: float) -> float | None:
+    """JSON knows no infinity."""
+    return value if math.isfinite(value) else None
+
+
+def _grid(belief: design.Belief) -> GridOut:
+    if not isinstance(belief, PointBelief):
+        raise Malformed(
+            "this posterior is a normal in closed form and has no points: its means and covariance are in the summary; "
+            "or ask for form=samples",
+            pointer="/query/form",
+        )
+    if belief.points.n > MAX_POINTS:
+        raise Malformed(
+            f"this posterior has {belief.points.n:,} points; at most {MAX_POINTS:,} are sent. Ask for form=samples",
+            pointer="/query/form",
+        )
+    values = {name: belief.points.values[name].tolist() for name in belief.names}
+    return GridOut(values=values, weights=belief.weights.tolist())
+
+
+def _marginals(belief: design.Belief, n: int, mass: float) -> dict[str, MarginalOut]:
+    intervals = belief.hdi(mass)
+    found = {}
+    for name in belief.names:
+        values, densities = belief.marginal(name, n)
+        found[name] = MarginalOut(values=values, densities=densities, hdi=intervals[name])
+    return found
+
+
+def read_eig(services: Services, session_id: str, asked: list[dict[str, Any]] | None) -> EigOut:
+    """Of every design, or of those asked for."""
+    state, experiment = _read(services, session_id)
+    cap = services.settings.max_design_work
+    with refusals("/query/designs"):
+        listed = asked if asked is not None else experiment.designs()
+        if listed is None:
+            raise Malformed(
+                'these designs are not a list but a space; name some: ?designs=[{"x": 0.5}, …]',
+                pointer="/query/designs",
+            )
+        work = experiment.work(len(state.observations))
+        evaluations = work.evaluations / work.n_designs * len(listed)
+        if evaluations > cap:
+            raise Malformed(
+                f"{len(listed):,} designs take about {evaluations:,.0f} evaluations, over the cap of {cap:,.0f}; name "
+                f"at most {max(1, int(cap / evaluations * len(listed))):,} of them",
+                pointer="/query/designs",
+            )
+        estimates = experiment.eig(listed, state.observations)
+    items = [
+        EstimateOut(design=dict(each), score=estimate.score, **asdict(estimate))
+        for each, estimate in zip(listed, estimates, strict=True)
+    ]
+    return EigOut(session_id=session_id, n=len(state.observed), round=state.round, items=items)
+
+
+def read_stop(services: Services, session_id: str) -> StandingOut:
+    state, experiment = _read(services, session_id)
+    is_dear = experiment.work(len(state.observations)).evaluations > services.settings.max_design_work
+    with refusals():
+        found = stop_state(experiment, state.observations, len(state.prior), is_dear=is_dear)
+    return StandingOut(session_id=session_id, n=len(state.observed), round=state.round, **found)

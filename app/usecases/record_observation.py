@@ -1,0 +1,193 @@
+"""Record an outcome, say what it taught, and propose the next design in the same breath."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.db import sessions
+from app.db.sessions import Pair, State
+from app.db.tables import Job, Observation, Proposal
+from app.db.types import new_id
+from app.errors import Conflict, NotFound
+from app.jobs.context import storable
+from app.schemas.sessions import ObservationIn, ProposalIn
+from app.services import Services
+from app.usecases.propose_designs import (
+    TOO_DEAR,
+    Draft,
+    Expensive,
+    draft_proposals,
+    pending_of,
+    propose_designs,
+    queue_proposal,
+    write_proposals,
+)
+from app.usecases.read_experiment import experiment_of, refusals
+from bensemble_core import design
+
+MAX_OBSERVATIONS = 10_000  # of one session: beliefs are computed from all of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    observation: Observation
+    round: int
+    next: list[Proposal]
+    next_job: Job | None = None
+
+
+def record_observation(
+    services: Services, session: Session, session_id: str, given: ObservationIn, *, proposes: bool, cap: float
+) -> Recorded:
+    """The same outcome of the same proposal is recorded once, however often it is sent."""
+
+    def attempt() -> Recorded:
+        with services.database.read() as reading:
+            state = sessions.read(reading, session_id)
+            proposal = _proposal(reading, state, given)
+            earlier = _earlier(reading, proposal, given)
+        if earlier is not None:
+            return _again(services, session, state, earlier, proposes=proposes, cap=cap)
+        _check(state, given)
+        experiment = experiment_of(services, state)
+        if proposal is None:
+            proposal = _meant(experiment, state, given)
+        ran = _ran(experiment, proposal, given)
+        client_id = given.client_id or (proposal.client_id if proposal is not None else None)
+        answered = proposal.id if proposal is not None else None
+        after = [p for p in state.pending if p.id != answered]
+        own = [p for p in after if client_id is not None and p.client_id == client_id] if proposes else []
+        wanted = ProposalIn(client_id=client_id)
+        observations = [*state.observations, ran]
+        pending = [p.design for p in after]
+        with refusals("/outcome"):
+            experiment.posterior(observations)  # remembered for below; here, what cannot have come out is refused
+        is_dear = experiment.work(len(observations), 1, len(pending)).evaluations > cap
+        draft = None
+        if proposes and not own and not is_dear:
+            draft = draft_proposals(experiment, observations, len(state.prior), pending, wanted)
+        answer = _learnt(experiment, state, observations, draft, is_dear=is_dear)
+        number = sessions.take(session, state, observes=True)
+        following = write_proposals(session, state, draft, wanted, number_of_round=number) if draft else own
+        row = Observation(
+            id=new_id(),
+            session_id=session_id,
+            n=state.last_n + 1,
+            proposal_id=answered,
+            client_id=client_id,
+            design=ran[0],
+            outcome=ran[1],
+            answer={**answer, "next_ids": [each.id for each in following]},
+        )
+        session.add(row)
+        if answered is not None:
+            session.get_one(Proposal, answered).status = "observed"
+        session.flush()
+        job = queue_proposal(session, session_id, wanted) if proposes and is_dear and not own else None
+        return Recorded(observation=row, round=number, next=following, next_job=job)
+
+    return sessions.settle(session, attempt)
+
+
+def _proposal(session: Session, state: State, given: ObservationIn) -> Proposal | None:
+    if given.proposal_id is None:
+        return None
+    proposal = session.get(Proposal, given.proposal_id)
+    if proposal is None or proposal.session_id != state.id:
+        raise NotFound(f"this session has no proposal {given.proposal_id!r}")
+    return proposal
+
+
+def _earlier(session: Session, proposal: Proposal | None, given: ObservationIn) -> Observation | None:
+    """The outcome that this proposal has already, if it is this one."""
+    if proposal is None or proposal.status != "observed":
+        return None
+    found = session.scalars(select(Observation).where(Observation.proposal_id == proposal.id)).one_or_none()
+    if found is None:  # taken back meanwhile
+        return None
+    if found.outcome != given.outcome or (given.design is not None and found.design != given.design):
+        raise Conflict(
+            f"this proposal has the outcome {found.outcome} at {found.design} already; to correct it, take that back "
+            f"with DELETE /v1/sessions/{found.session_id}/observations/{found.n} first"
+        )
+    return found
+
+
+def _again(
+    services: Services, session: Session, state: State, earlier: Observation, *, proposes: bool, cap: float
+) -> Recorded:
+    told = earlier.answer.get("next_ids", [])
+    following: list[Proposal] = []
+    job = None
+    if proposes and told:
+        query = select(Proposal).where(Proposal.id.in_(told)).order_by(Proposal.number)
+        following = list(session.scalars(query))
+    elif proposes:
+        found = propose_designs(services, session, state.id, ProposalIn(client_id=earlier.client_id), cap=cap)
+        following, job = ([], found.job) if isinstance(found, Expensive) else (found, None)
+    return Recorded(observation=earlier, round=state.round, next=following, next_job=job)
+
+
+def _check(state: State, given: ObservationIn) -> None:
+    if state.is_closed:
+        raise Conflict("this session is closed; reopen it with PATCH to add an outcome")
+    if given.round is not None and given.round != state.round:
+        raise Conflict(
+            f"the session is at round {state.round}, not {given.round}: somebody else has changed its observations; "
+            "look at them, and send the outcome again with the new round"
+        )
+    if len(state.observed) >= MAX_OBSERVATIONS:
+        raise Conflict(f"a session has at most {MAX_OBSERVATIONS:,} observations; open another one")
+
+
+def _meant(experiment: design.Experiment, state: State, given: ObservationIn) -> Proposal | None:
+    """The pending proposal that an outcome without its id answers: of that client or design, the oldest."""
+    with refusals("/design"):
+        row = experiment.spec.model.space.encode(given.design or {})
+    same = [p for p in state.pending if experiment.spec.model.space.encode(p.design) == row]
+    own = [p for p in same if p in pending_of(state, given.client_id)]
+    return next(iter([*own, *same]), None)
+
+
+def _ran(experiment: design.Experiment, proposal: Proposal | None, given: ObservationIn) -> Pair:
+    """Design and outcome, checked."""
+    ran = given.design if given.design is not None else (proposal.design if proposal is not None else {})
+    with refusals("/design"):
+        experiment.spec.model.space.encode(ran)
+    with refusals("/outcome"):
+        experiment.spec.model.event((ran, given.outcome))
+    return dict(ran), dict(given.outcome)
+
+
+def _learnt(
+    experiment: design.Experiment, state: State, observations: list[Pair], draft: Draft | None, *, is_dear: bool
+) -> dict[str, Any]:
+    n_prior = len(state.prior)
+    with refusals("/outcome"):
+        belief = experiment.posterior(observations)
+        information = experiment.information(observations)
+        guards = experiment.guards(observations)
+        start = experiment.posterior(state.prior).log_evidence
+        return {
+            "n": state.last_n + 1,
+            "posterior": design.summary(belief),
+            "entropy_drop": information.entropy_drop,
+            "kl": information.kl,
+            "log_evidence": belief.log_evidence - start,
+            "surprise": information.surprise,
+            "guards": storable(asdict(guards)),
+            "warnings": list(guards.warnings),
+            "stop": draft.stop if draft is not None else stop_state(experiment, observations, n_prior, is_dear=is_dear),
+        }
+
+
+def stop_state(
+    experiment: design.Experiment, observations: list[Pair], n_prior: int, *, is_dear: bool
+) -> dict[str, Any]:
+    """What the stopping rules say; those that look at the best design only where that is cheap to find."""
+    if not is_dear:
+        return asdict(experiment.stop(observations, n_prior=n_prior))
+    found = experiment.stop(observations, max_eig=float("inf"), n_prior=n_prior)
+    return {**asdict(found), "note": TOO_DEAR}

@@ -1,0 +1,114 @@
+"""Run a whole experiment on simulated participants, before anyone is recruited: asked for here, run by a worker."""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from app.db.tables import Experiment, Job, Simulation, SimulationResult
+from app.db.types import new_id
+from app.errors import Conflict, Malformed
+from app.jobs import queue
+from app.jobs.context import JobContext, JobFailed
+from app.schemas.experiments import PolicyIn, SimulationIn
+from app.services import Services, job_services
+from app.usecases.read_experiment import refusals
+from bensemble_core import design
+from bensemble_core.design import Policy, simulate
+from bensemble_core.errors import BensembleError
+
+MAX_TRIALS = 1_000_000  # truths × rounds × policies
+N_DRAWS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationRequest:
+    job: Job
+    simulation: Simulation
+
+
+def check_simulation(services: Services, row: Experiment, wanted: SimulationIn) -> None:
+    experiment = services.compute.experiment(row.spec_hash, None, lambda: row.spec)
+    names = experiment.spec.model.prior.names
+    for i, truth in enumerate(wanted.truths or ()):
+        if set(truth) != set(names):
+            came = ", ".join(sorted(truth)) or "none"
+            raise Malformed(
+                f"a truth has exactly the parameters {', '.join(names)}, got {came}", pointer=f"/truths/{i}"
+            )
+    space = experiment.spec.model.space
+    for i, policy in enumerate(_policies(wanted)):
+        with refusals(f"/policies/{i}/designs"):
+            for each in policy.designs:
+                space.encode(each)
+        if policy.name == "staircase" and (len(space.names) > 1 or space.variables[0].labels):
+            raise Malformed(
+                f"a staircase climbs one ordered design variable; this experiment has {', '.join(space.names)}",
+                pointer=f"/policies/{i}",
+            )
+    n_trials = len(wanted.truths or range(wanted.n_draws or N_DRAWS)) * wanted.rounds * len(wanted.policies)
+    if n_trials > MAX_TRIALS:
+        raise Malformed(f"truths × rounds × policies is {n_trials:,}; the cap is {MAX_TRIALS:,}", pointer="/rounds")
+
+
+def request_simulation(session: Session, experiment_id: str, wanted: SimulationIn) -> SimulationRequest:
+    row = session.get_one(Experiment, experiment_id)
+    simulation_id = new_id()
+    payload = {"simulation_id": simulation_id}
+    job = queue.enqueue(session, kind="simulate", queue="design", payload=payload).job
+    simulation = Simulation(
+        id=simulation_id,
+        experiment_id=experiment_id,
+        request=wanted.model_dump(mode="json"),
+        spec_hash=row.spec_hash,
+        job_id=job.id,
+    )
+    session.add(simulation)
+    session.flush()
+    return SimulationRequest(job=job, simulation=simulation)
+
+
+def _policies(wanted: SimulationIn) -> list[PolicyIn]:
+    return [PolicyIn(name=each) if isinstance(each, str) else each for each in wanted.policies]
+
+
+def simulate_experiment(job: JobContext) -> None:
+    started = time.monotonic()
+    with job.database.read() as session:
+        simulation = session.get_one(Simulation, job.payload["simulation_id"])
+        row = session.get_one(Experiment, simulation.experiment_id)
+    if row.spec_hash != simulation.spec_hash:
+        raise JobFailed({"title": Conflict.title, "detail": "the spec was changed meanwhile; ask again", "status": 409})
+    wanted = SimulationIn.model_validate(simulation.request)
+    experiment = job_services(job).compute.experiment(row.spec_hash, None, lambda: row.spec)
+    try:
+        curves = simulate(
+            experiment,
+            rounds=wanted.rounds,
+            policies=[_policy(experiment, each) for each in _policies(wanted)],
+            truths=wanted.truths if wanted.truths is not None else wanted.n_draws or N_DRAWS,
+            seed=wanted.seed,
+            report=job.progress,
+        )
+    except BensembleError as error:
+        raise JobFailed({"title": Malformed.title, "detail": str(error), "status": 422}) from error
+    told: list[dict[str, Any]] = [asdict(curve) for curve in curves]
+    seconds = time.monotonic() - started
+    with job.finish({"simulation_id": simulation.id}) as session:
+        session.add(SimulationResult(simulation_id=simulation.id, curves=told, seconds=seconds))
+
+
+def _policy(experiment: design.Experiment, wanted: PolicyIn) -> Policy:
+    designs = tuple(wanted.designs)
+    if wanted.name == "fixed" and not designs:
+        designs = (experiment.propose()[0].design,)
+    return Policy(
+        name=wanted.name,
+        designs=designs,
+        variable=experiment.spec.model.space.names[0] if wanted.name == "staircase" else "",
+        start=wanted.start,
+        step=wanted.step,
+        down=wanted.down,
+        harder=wanted.harder,
+    )
