@@ -50,6 +50,7 @@ def row(database: Database, job_id: str) -> Job:
 def test_a_split_job_is_claimed_again_when_its_last_child_has_ended(database: Database) -> None:
     parent_id = add(database)
     split(database, claimed(database))
+    parts = []
     for n_done in range(3):
         waiting = row(database, parent_id)
         assert (waiting.status, waiting.attempts, waiting.progress) == (
@@ -58,8 +59,10 @@ def test_a_split_job_is_claimed_again_when_its_last_child_has_ended(database: Da
             {"done": 10.0 * n_done, "total": 30.0, "message": "parts"},
         )
         child = claimed(database)
-        assert (child.parent_id, child.kind, child.payload) == (parent_id, "part", {"part": n_done})
+        assert (child.parent_id, child.kind) == (parent_id, "part")
+        parts.append(child.payload["part"])
         finish(database, child)
+    assert sorted(parts) == [0, 1, 2]
     again = claimed(database)
     assert (again.id, again.attempts, again.token) == (parent_id, 1, 2)
     assert claim(database) is None
@@ -88,8 +91,8 @@ def test_cancelling_a_waiting_job_cancels_its_children(database: Database) -> No
         assert queue.request_cancel(session, parent_id).status == "cancelled"
     assert row(database, running.id).cancel_requested
     with database.read() as session:
-        statuses = session.scalars(select(Job.status).where(Job.parent_id == parent_id).order_by(Job.id)).all()
-    assert statuses == ["running", "cancelled", "cancelled"]
+        statuses = session.scalars(select(Job.status).where(Job.parent_id == parent_id)).all()
+    assert sorted(statuses) == ["cancelled", "cancelled", "running"]
     with database.write() as session:
         queue.cancelled(session, running.id, running.token)
     assert row(database, parent_id).status == "cancelled"
