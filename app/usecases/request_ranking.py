@@ -16,8 +16,12 @@ from app.jobs import queue
 from app.schemas.rankings import TargetPool, TargetRows
 from app.services import Services
 from app.settings import Settings
+from app.targets import row_width
 from app.usecases.given_rows import as_npy, checked_rows
+from bensemble_core.acquisition import resolve_selection
+from bensemble_core.acquisition.shortlist import short_list_size
 
+SHORT_LIST_BYTES = 2**31
 TARGET_ROWS = 1000  # enough to average over; a larger pool is represented by so many of its rows
 
 
@@ -68,6 +72,7 @@ def request_ranking(
     elif not uses_scores:  # rows are compared by their features: an ensemble's, or as they are
         chosen = projects.current_ensemble_id(session, project)
         acquisition = acquisition if chosen is not None else {"name": "random"}
+    _check_short_list(session, project, pool, selection, k, chosen)
     ranking_id = ranking_id or new_id()
     job = queue.enqueue(
         session, kind="rank_pool", queue="score", payload={"ranking_id": ranking_id}, project_id=project.id
@@ -118,6 +123,28 @@ def _check_family(project: Project, registry: Mapping[str, Any], name: str, poin
         raise Malformed(
             f"{name} is not defined for {project.task['kind']}; take one of {fitting}",
             pointer=pointer,
+        )
+
+
+def _check_short_list(
+    session: Session, project: Project, pool: Pool, selection: dict[str, Any], k: int, ensemble_id: str | None
+) -> None:
+    """A selection holds the rows of its short list and what the members say of them in a worker's memory."""
+    if bc.SELECTIONS[selection["name"]].short_list is None:
+        return
+    try:
+        n_rows = short_list_size(resolve_selection(selection), k)
+    except bc.InvalidOption as error:
+        raise Malformed(str(error), pointer="/selection/short_list") from error
+    n_rows = min(n_rows, pools.data_of(session, pool).n_rows)
+    n_members = session.get_one(Ensemble, ensemble_id).n_members if ensemble_id is not None else 0
+    n_outputs = len(project.task.get("classes", ())) or project.task["outputs"]
+    a_row = 4 * (row_width(project.input) + n_members * n_outputs)
+    if n_rows * a_row > SHORT_LIST_BYTES:
+        raise Malformed(
+            f"{selection['name']} would hold {n_rows:,} rows of {a_row:,} bytes in memory, more than "
+            f"{SHORT_LIST_BYTES:,}; give a `short_list` of at most {SHORT_LIST_BYTES // a_row:,} rows, or a smaller k",
+            pointer="/selection/short_list",
         )
 
 

@@ -290,6 +290,20 @@ def test_a_pick_of_a_regression_is_explained_by_its_members(sharded: Service) ->
     assert "badge is not defined for regression" in refused["detail"]
 
 
+def test_a_short_list_that_no_memory_holds_is_refused(sharded: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, pool_id = trained(sharded)
+    path = f"/pools/{pool_id}/rankings"
+    few = sharded.post(path, {"k": 9, "selection": {"name": "kcenter", "short_list": 8}}, 422)
+    assert "at least k = 9" in few["detail"]
+    monkeypatch.setattr("app.usecases.request_ranking.SHORT_LIST_BYTES", 100_000)
+    wanted = {"k": 9, "selection": {"name": "batchbald", "short_list": 1_000_000}}
+    refused = sharded.post(path, wanted, 422)
+    assert refused["errors"][0]["pointer"] == "/selection/short_list"
+    most = int(refused["detail"].split("at most ")[1].split(" rows")[0].replace(",", ""))
+    sharded.post(path, {**wanted, "selection": {"name": "batchbald", "short_list": most + 1}}, 422)
+    assert len(rank(sharded, pool_id, k=9, selection={"name": "batchbald", "short_list": most})["items"]) == 9
+
+
 def test_a_pool_with_every_row_labelled_has_nothing_to_rank(service: Service, digits: Any) -> None:
     project, _ = start(service, digits)
     train(service, project)
