@@ -2,7 +2,8 @@
 
 `python benchmarks/uci.py --data ../shared/data` runs each method on the 20 splits of Hernández-Lobato & Adams 2015: one
 hidden layer of 50 units, 40 epochs as published, then `--budget` epochs as a second column; original target units.
-pbp filters all splits at once; the other methods run split by split, their own members at once. Finished figures are
+Splits and members are trained at once (`bc.fit_splits`) by pbp and by all methods whose objective is the log joint; the
+others (dropout, variational and rank-one methods) take a split after another. Finished figures are
 kept in `--results` and not measured again (`--fresh` does), so that a method that is new costs only itself.
 """
 
@@ -218,8 +219,9 @@ def page(
         f"splits; densities by {members} draws, pbp by its analytic predictive. Descent: Adam at {FAST['lr']} "
         f"({SLOW['lr']} for methods that average or learn variances), batches of {FAST['batch_size']}, cosine to 0; "
         "prior N(0, 1) on every weight (pbp: its own); noise learnt; nothing tuned per set. Coverage is of the central "
-        f"95 % interval. Seconds are of the processor, one thread ({platform.machine()}), for all splits: pbp takes "
-        "them at once, the others one after another with their members at once. Made by "
+        f"95 % interval. Seconds are of the processor, one thread ({platform.machine()}), for all splits: mc_dropout, "
+        "mfvi, renyi, batch_ensemble and rank1_bnn take one after another, the others all splits and members at once. "
+        "Made by "
         "`python benchmarks/uci.py --data ../shared/data`.",
         "",
         CHOICE,

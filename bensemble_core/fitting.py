@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from bensemble_core.predictive import Predictive
 from bensemble_core.priors import DEFAULT_PRIOR
 from bensemble_core.problem import AnyData, AnyModel, as_data, encoded, joined, make_problem
 from bensemble_core.randomness import generator
+from bensemble_core.together import fit_together
 from bensemble_core.types import (
     Analytic,
     Augment,
@@ -238,17 +240,17 @@ def fit_splits(
 ) -> list[Fitted]:
     """Fit the same model to several data sets, split i as `fit` would with seed + i: train/test splits, say.
 
-    All at once where the method can (pbp), else one after another.
+    All at once where that can be: pbp, and descents of `log_joint` over as many rows each (see together.py), which then
+    agree with `fit` to rounding. Otherwise one after another, with the bits that `fit` gives.
     """
     posterior = named_posterior(method, options_)
     if not isinstance(posterior, FitsSplits):
-        fitted = []
-        for i, data in enumerate(splits):
 
-            def part(done: int, total: int, message: str, snapshot: Snapshot, i: int = i) -> None:
+        def one(i: int, data: AnyData) -> Fitted:
+            def part(done: int, total: int, message: str, snapshot: Snapshot) -> None:
                 report(i * total + done, len(splits) * total, f"split {i + 1}: {message}", snapshot)
 
-            one = fit(
+            return fit(
                 posterior,
                 model,
                 data,
@@ -259,8 +261,8 @@ def fit_splits(
                 report=part,
                 device=device,
             )
-            fitted.append(one)
-        return fitted
+
+        return fit_together([partial(one, i, data) for i, data in enumerate(splits)], report)
     rows = [as_data(data) for data in splits]
     bound = likelihood_named(likelihood)
     standardise = True if standardise is None else standardise

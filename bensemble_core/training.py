@@ -8,7 +8,9 @@ is trained alone or among others, and a snapshot needs no generator beyond its s
 import hashlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
@@ -30,6 +32,9 @@ Forward: TypeAlias = Callable[[Tensors, Tensor], Tensor]  # θ [M, ...], x -> ou
 Schedule: TypeAlias = Callable[[float], float]  # share of the steps done -> factor on the learning rate
 Watch: TypeAlias = Callable[[int, Tensors, Tensors, dict[str, Tensor]], None]  # epoch, θ, fixed, what is kept
 
+Call: TypeAlias = dict[str, Any]  # the arguments of a descent, by name
+
+_instead: ContextVar[Callable[[Call], "Trained"] | None] = ContextVar("instead", default=None)
 _ORDER, _NOISE, _AUGMENT = 1, 2, 4  # branches of a member's seed; 3 is of early stopping
 _QUIET_SECONDS = 0.2  # longest silence between two reports, steps permitting
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
@@ -137,6 +142,26 @@ def descend(
     `watch(epoch, theta, fixed, kept)` is called after each epoch and may gather tensors in `kept`, which travels in
     snapshots. Nothing handed in is changed.
     """
+    if (instead := _instead.get()) is not None:
+        return instead(
+            {
+                "problem": problem,
+                "data": data,
+                "theta": theta,
+                "fixed": fixed,
+                "options": options,
+                "seeds": seeds,
+                "rows": rows,
+                "targets": targets,
+                "objective": objective,
+                "transform": transform,
+                "schedule": schedule,
+                "watch": watch,
+                "resume": resume,
+                "report": report,
+                "mode": mode,
+            }
+        )
     run = _Run(problem, data, theta, fixed, options, seeds, rows, targets, objective, transform, schedule, mode)
     if resume is not None:
         run.restore(resume)
@@ -153,6 +178,16 @@ def descend(
             report(run.step, run.total, run.message(loss), run.snapshot)
             heard = time.monotonic()
     return run.finish()
+
+
+@contextmanager
+def run_instead(run: Callable[[Call], Trained]) -> Iterator[None]:
+    """Within the block, and in its thread alone, every descent is asked of `run` instead."""
+    token = _instead.set(run)
+    try:
+        yield
+    finally:
+        _instead.reset(token)
 
 
 class _Run:

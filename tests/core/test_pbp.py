@@ -277,19 +277,6 @@ def test_splits_fitted_at_once_equal_those_fitted_alone(sizes: tuple[int, ...]) 
         torch.testing.assert_close(together[i].predict(split[0]).means, alone.predict(split[0]).means)
 
 
-def test_methods_that_cannot_fit_splits_at_once_fit_them_in_turn() -> None:
-    splits = [curve(10, seed=i) for i in range(2)]
-    heard: list[tuple[int, int]] = []
-
-    def report(done: int, total: int, message: str, snapshot: Snapshot) -> None:
-        heard.append((done, total))
-
-    fits = bc.fit_splits("map", MLP, splits, likelihood="gaussian", epochs=2, seed=3, report=report)
-    alone = bc.fit("map", MLP, splits[1], likelihood="gaussian", epochs=2, seed=4)
-    assert torch.equal(fits[1].state["linear1.weight"], alone.state["linear1.weight"])
-    assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
 def test_an_update_takes_the_posterior_as_prior_of_the_new_rows() -> None:
     x, y = one_hot((3, 2, 4, 1))
     first = linear(x[::2], y[::2])
