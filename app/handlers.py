@@ -14,7 +14,8 @@ HANDLERS = {
 QUEUES = {
     "design": ("app.usecases.propose_designs", "app.usecases.simulate_experiment"),
     "ingest": ("app.usecases.ingest_pool",),
-    "score": ("app.usecases.rank_pool", "app.usecases.predict"),
+    "score": ("app.usecases.rank_pool", "app.usecases.predict", "app.usecases.score_shards:prepare"),
     "train": ("app.usecases.train_ensemble",),
 }
-"""The queues, and what a worker's child imports ahead of its first job, so that no job waits for it."""
+"""The queues, and what a worker's child imports, or calls with the settings, ahead of its first job, so that no job
+waits for it."""

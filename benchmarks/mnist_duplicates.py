@@ -21,9 +21,11 @@ from torch import Tensor
 
 import bensemble_core as bc
 
-MODEL = {"name": "conv", "channels": [32, 64], "hidden": 128}
+# Of six settings (two widths, rates ¼ and ½, 400 to 800 steps) tried on 100 random labels and two seeds, the cheapest:
+# all came to 78 to 82 %.
+MODEL = {"name": "conv", "channels": [16, 32], "hidden": 64}
 COPIES, NOISE = 5, 0.1
-STEPS, BATCH = 400, 32
+STEPS, BATCH = 500, 32
 MEMBERS = 10
 METHODS: dict[str, tuple[str, Any]] = {
     "random": ("random", "top_k"),
@@ -35,7 +37,7 @@ PUBLISHED = {"random": (70, 150), "bald top_k": (90, 310), "batchbald": (50, 110
 
 
 def fit(x: Tensor, y: Tensor, seed: int) -> bc.Ensemble:
-    epochs = max(1, STEPS * BATCH // len(x))
+    epochs = max(1, round(STEPS / -(-len(x) // BATCH)))  # as many steps, however few the labels
     fitted = bc.fit(
         "mc_dropout",
         MODEL,
@@ -44,8 +46,8 @@ def fit(x: Tensor, y: Tensor, seed: int) -> bc.Ensemble:
         seed=seed,
         epochs=epochs,
         batch_size=BATCH,
-        lr=2e-3,
-        rate=0.5,
+        lr=3e-3,
+        rate=0.25,
         standardise=False,
     )
     return fitted.sample(MEMBERS, seed=seed)
@@ -89,8 +91,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder with mnist.npz")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--base", type=int, default=2000, help="images before they are repeated")
-    parser.add_argument("--test", type=int, default=2000, help="test images")
+    parser.add_argument("--base", type=int, default=1000, help="images before they are repeated")
+    parser.add_argument("--test", type=int, default=1000, help="test images")
     parser.add_argument("--threads", type=int, default=0, help="of torch; 0 lets it choose")
     parser.add_argument("--record", type=Path, default=Path("build/mnist_duplicates.jsonl"))
     parser.add_argument("--fresh", action="store_true", help="forget earlier runs")

@@ -104,11 +104,14 @@ def warm_up(settings: Settings, preload: list[str]) -> None:
         import torch
 
         torch.set_num_threads(settings.threads)
-    for module in preload:
+    for path in preload:
+        module, _, function = path.partition(":")
         try:
-            import_module(module)
+            found = import_module(module)
+            if function:
+                getattr(found, function)(settings)
         except Exception:
-            logger.exception("could not preload %s", module)
+            logger.exception("could not preload %s", path)
 
 
 def main(arguments: list[str]) -> None:

@@ -28,7 +28,7 @@ from app.storage.pools import Pool
 from app.usecases.given_rows import as_npy
 from app.usecases.load_ensemble import load_ensemble
 from app.usecases.request_ranking import target_key
-from bensemble_core.acquisition import KEPT, column_of, digest, resolve_acquisition
+from bensemble_core.acquisition import KEPT, column_of, digest, kernels, resolve_acquisition
 
 FUNCTION = "app.usecases.score_shards:score_shard"
 
@@ -165,6 +165,15 @@ def score_shard(task: Task, tell: Report) -> None:
     )
     with suppress(AlreadyStored):  # by a worker that was given up too early; it wrote the same
         objects.put(task["key"], as_npy(scores.numpy().astype(np.float32, copy=False)))
+
+
+def prepare(settings: Settings) -> None:
+    """Ahead of a worker's first job: the processes that will score, each with all that it takes imported and ready."""
+    executor_of(settings).prepare("app.usecases.score_shards:warm_up")
+
+
+def warm_up(_task: Task, _tell: Report) -> None:
+    kernels.warm_up()
 
 
 @lru_cache(maxsize=2)

@@ -178,6 +178,26 @@ def test_every_task_runs_once_and_the_rows_add_up(kind: str, tmp_path: Path, pro
     assert told == sorted(told)
 
 
+def test_processes_are_made_ready_ahead_of_the_first_task(tmp_path: Path, processes: Processes) -> None:
+    processes.prepare("tests.app.test_rankings:breathe")
+    ready = {child.pid for child in psutil.Process().children() if "hand" in " ".join(child.cmdline())}
+    assert len(ready) == 2
+    told: list[int] = []
+    tasks = [{"n_rows": 5, "path": str(tmp_path / str(i))} for i in range(6)]
+    processes.run("tests.app.test_rankings:note_process", tasks, told.append)
+    assert {int(path.read_text()) for path in tmp_path.iterdir()} == ready, "others were started, or some were idle"
+    assert told[-1] == 30, "what made them ready counts no rows"
+
+
+def breathe(task: dict[str, Any], tell: Any) -> None:
+    time.sleep(0.3)
+
+
+def note_process(task: dict[str, Any], tell: Any) -> None:
+    time.sleep(0.3)  # so that no process can do all of it
+    Path(task["path"]).write_text(str(psutil.Process().pid))
+
+
 def test_a_process_that_fails_dies_or_is_cancelled_ends_the_work(processes: Processes) -> None:
     with pytest.raises(TaskFailed, match="row 3 has the score nan") as failure:
         processes.run("tests.app.test_rankings:unable", [{"n_rows": 1}] * 2, lambda _: None)

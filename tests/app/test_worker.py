@@ -13,6 +13,7 @@ from app.db.engine import Database
 from app.db.migrate import migrate
 from app.jobs import queue
 from app.jobs.inline import run_due
+from app.settings import Settings
 from tests.app.job_handlers import HANDLERS
 from tests.app.working import ROOT, add, ended, is_gone, lines, on_sqlite, quick_settings, row, wait_for, working
 
@@ -257,10 +258,16 @@ def test_a_child_follows_the_settings_for_device_and_threads_and_preloads_what_i
     database = Database.connect(f"sqlite:///{tmp_path / 'test.db'}")
     migrate(database)
     settings = quick_settings(str(database.engine.url), tmp_path, threads=1, device="cuda:3")
-    with working(settings, preload=["colorsys", "tests.app.nowhere"]):
+    asked = ["colorsys", "tests.app.nowhere", "tests.app.test_worker:note_settings"]
+    with working(settings, preload=asked):
         job = ended(database, add(database, "describe", module="colorsys"))
     database.dispose()
     assert job.result == {"is_loaded": True, "threads": 1, "device": "cuda:3"}
+    assert (tmp_path / "prepared").read_text() == "cuda:3"
+
+
+def note_settings(settings: Settings) -> None:
+    (settings.data_dir / "prepared").write_text(settings.device)
 
 
 def test_every_handler_of_the_tests_exists() -> None:

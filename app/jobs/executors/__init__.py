@@ -17,6 +17,10 @@ class Executor(Protocol):
         """Each task once, in any order. `report` is called at least once a second; what it raises stops the work."""
         ...
 
+    def prepare(self, function: str) -> None:
+        """Start what `run` would start, and run this function there once, without waiting for it."""
+        ...
+
     def close(self) -> None:
         """Let go of what was kept for the next run."""
         ...

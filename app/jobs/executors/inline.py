@@ -18,5 +18,8 @@ class Inline:
             done += task["n_rows"]
         report(done)
 
+    def prepare(self, function: str) -> None:
+        load(function)({"n_rows": 0}, lambda n_rows: None)
+
     def close(self) -> None:
         pass

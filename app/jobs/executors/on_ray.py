@@ -45,6 +45,9 @@ class OnRay:
             for hand in actors:
                 ray.kill(hand)
 
+    def prepare(self, function: str) -> None:
+        pass  # the cluster's processors are taken for as long as there is work
+
     def close(self) -> None:
         pass  # actors are given back after each run, and the connection is the process's
 

@@ -1,6 +1,7 @@
 """Tasks on processes of this machine, one thread each: small models gain more from that than from threads in a matmul.
 
-The processes are started at first use and kept warm. They die with this one, however it goes."""
+The processes are started ahead of the first job (`prepare`) or at first use, and kept warm. They die with this one,
+however it goes."""
 
 import os
 import select
@@ -41,6 +42,10 @@ class Hand:
             )
         return cls(process=process, socket=ours, channel=Channel(ours))
 
+    def give(self, function: str, task: Task) -> None:
+        self.task, self.n_done = task, 0
+        self.channel.send({"function": function, "task": task})
+
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -52,16 +57,19 @@ class Processes:
         self._n = n_processes or len(os.sched_getaffinity(0))
         self._hands: list[Hand] = []
 
+    def prepare(self, function: str) -> None:
+        for hand in self._started(self._n):
+            if hand.task is None:
+                hand.give(function, {"n_rows": 0})
+
     def run(self, function: str, tasks: Sequence[Task], report: Report) -> None:
         waiting, done = deque(tasks), 0
-        while len(self._hands) < min(self._n, len(tasks)):
-            self._hands.append(Hand.start())
+        self._started(min(self._n, len(tasks)))
         try:
             while True:
                 for hand in self._hands:
                     if hand.task is None and waiting:
-                        hand.task, hand.n_done = waiting.popleft(), 0
-                        hand.channel.send({"function": function, "task": hand.task})
+                        hand.give(function, waiting.popleft())
                 busy = [hand for hand in self._hands if hand.task is not None]
                 if not busy:
                     report(done)
@@ -74,6 +82,11 @@ class Processes:
         except BaseException:  # a task in the middle can't be taken back in any other way
             self.close()
             raise
+
+    def _started(self, n: int) -> list[Hand]:
+        while len(self._hands) < n:
+            self._hands.append(Hand.start())
+        return self._hands
 
     def close(self) -> None:
         for hand in self._hands:
