@@ -1,6 +1,7 @@
 """Run a whole experiment on simulated participants, before anyone is recruited: asked for here, run by a worker."""
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -74,7 +75,8 @@ def _policies(wanted: SimulationIn) -> list[PolicyIn]:
 
 
 def simulate_experiment(job: JobContext) -> None:
-    started = time.monotonic()
+    before = dict(job.checkpoint or {"seconds": 0.0, "standing": None})  # of the attempts that were cut short
+    started = time.monotonic() - before["seconds"]
     with job.database.read() as session:
         simulation = session.get_one(Simulation, job.payload["simulation_id"])
         row = session.get_one(Experiment, simulation.experiment_id)
@@ -82,6 +84,14 @@ def simulate_experiment(job: JobContext) -> None:
         raise JobFailed({"title": Conflict.title, "detail": "the spec was changed meanwhile; ask again", "status": 409})
     wanted = SimulationIn.model_validate(simulation.request)
     experiment = job_services(job).compute.experiment(row.spec_hash, None, lambda: row.spec)
+    next_save = time.monotonic() + job.settings.checkpoint_seconds
+
+    def keep(standing: Callable[[], dict[str, Any]]) -> None:
+        nonlocal next_save
+        if time.monotonic() >= next_save:
+            job.save_checkpoint({"seconds": time.monotonic() - started, "standing": standing()})
+            next_save = time.monotonic() + job.settings.checkpoint_seconds
+
     try:
         curves = simulate(
             experiment,
@@ -90,6 +100,8 @@ def simulate_experiment(job: JobContext) -> None:
             truths=wanted.truths if wanted.truths is not None else wanted.n_draws or N_DRAWS,
             seed=wanted.seed,
             report=job.progress,
+            keep=keep,
+            resume=before["standing"],
         )
     except BensembleError as error:
         raise JobFailed({"title": Malformed.title, "detail": str(error), "status": 422}) from error

@@ -7,17 +7,21 @@ are enumerated as long as there are few, and beyond that drawn.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bensemble_core.design.belief import PointBelief
 from bensemble_core.design.bounds import bounds
-from bensemble_core.design.eig import Estimates, Gains, estimate, gains
+from bensemble_core.design.eig import Estimates, Gains, bounded, estimate, gains, slope
 from bensemble_core.design.gaussian import GaussianBelief, gaussian_eig, linear_form
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Model
-from bensemble_core.design.tables import blocks, build, method_of
+from bensemble_core.design.points import Array
+from bensemble_core.design.shelf import blocks, method_of
+from bensemble_core.design.tables import build
 from bensemble_core.randomness import generator
 
 MAX_JOINT = 256  # joint outcomes that are told apart
@@ -37,7 +41,7 @@ class Batch:
 
     @property
     def is_empty(self) -> bool:
-        return len(self.rows) == 0
+        return self.rows.shape[0] == 0
 
     def thinned(self) -> "Batch":
         """The same as seen from fewer points."""
@@ -49,7 +53,12 @@ class Batch:
 
 
 def empty(model: Model, belief: PointBelief | GaussianBelief) -> Batch:
-    return Batch(belief=belief, rows=torch.empty(0, len(model.space.names) + model.space.numbered, dtype=torch.float64))
+    return Batch(belief=belief, rows=_no_rows(len(model.space.names) + model.space.numbered))
+
+
+@cache
+def _no_rows(n_columns: int) -> Tensor:
+    return torch.empty(0, n_columns, dtype=torch.float64)
 
 
 def joined(model: Model, batch: Batch, row: Sequence[float], memory: Memory, *, seed: int = 0) -> Batch:
@@ -89,25 +98,24 @@ def conditional(model: Model, batch: Batch, rows: Tensor, memory: Memory, *, see
     points = batch.belief.points
     if batch.columns is None or batch.probs is None:
         together = torch.cat([batch.rows.expand(len(rows), *batch.rows.shape), rows[:, None]], 1)
-        found = bounds(model, batch.belief, together, seed=seed)
-        gain = (found.middle - batch.gain).clamp(min=0)
-        return Estimates(eig=gain, se=found.se, method="bounds", utility=found.utility)
-    parts = [average(gains(t, batch.columns, points), batch.probs) for t in blocks(model, points, rows, memory)]
-    eig, spread, utility = (torch.cat(column) for column in zip(*parts, strict=True))
-    se = spread / len(batch.probs) ** 0.5 if batch.is_sampled else torch.zeros_like(eig)
+        found = bounded(bounds(model, batch.belief, together, seed=seed))
+        return replace(found, eig=np.maximum(found.eig - batch.gain, 0), lower=None, upper=None)
+    probs = batch.probs.numpy()
+    parts = [average(gains(t, batch.columns, points), probs) for t in blocks(model, points, rows, memory)]
+    eig, spread, utility = (np.concatenate(column) for column in zip(*parts, strict=True))
+    se = spread / len(probs) ** 0.5 if batch.is_sampled else np.zeros_like(eig)
     return Estimates(
-        eig=eig.clamp(min=0),
+        eig=np.maximum(eig, 0),
         se=se + batch.se,
-        method=method_of(model, points, rows),
+        method=method_of(model, points, rows, memory),
         utility=utility if model.utility is not None else None,
     )
 
 
-def average(found: Gains, probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def average(found: Gains, probs: Array) -> tuple[Array, Array, Array]:
     """Mean and spread of EIG over the columns, and the mean utility: [J] each."""
     mean = found.eig @ probs
-    spread = ((found.eig - mean[:, None]).square() @ probs).clamp(min=0).sqrt()
-    return mean, spread, found.utility @ probs
+    return mean, np.sqrt((found.eig - mean[:, None]) ** 2 @ probs), found.utility @ probs
 
 
 def _told(model: Model, belief: GaussianBelief, rows: Tensor) -> GaussianBelief:
@@ -126,6 +134,6 @@ def differentiable(model: Model, batch: Batch, rows: Tensor) -> Tensor:
     else:
         columns = batch.belief.weights[:, None] if batch.columns is None else batch.columns
         probs = torch.ones(1, dtype=torch.float64) if batch.probs is None else batch.probs
-        found = gains(build(model, batch.belief.points, rows), columns, batch.belief.points)
-        value = (found.eig if model.utility is None else found.utility) @ probs
+        eig, utility = slope(build(model, batch.belief.points, rows), columns, batch.belief.points)
+        value = (eig if model.utility is None else utility) @ probs
     return value / model.cost(model.space.columns(rows))

@@ -18,6 +18,7 @@ from bensemble_core.randomness import generator
 Method = Literal["grid", "listed", "particles", "gaussian"]
 Array = npt.NDArray[np.float64]
 KERNEL = 0.35  # width of the smoothing of a grid seen askew, in posterior sds
+NEGLIGIBLE = 2e-9  # of the greatest weight, for a first look
 SUMMARY = (0.025, 0.25, 0.5, 0.75, 0.975)
 
 
@@ -93,10 +94,15 @@ class PointBelief:
     method: Method
     points: Points
     names: tuple[str, ...]
-    log_weights: Tensor  # [P], normalised
-    log_likelihood: Tensor  # [P] of all observations
+    mass: Array  # [P], which sum to 1
+    log_likelihood: Array  # [P] of all observations
     log_evidence: float
     spread: float = 0.0  # of log_evidence, where it was sampled
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """[P]"""
+        return torch.from_numpy(self.mass)
 
     @cached_property
     def error(self) -> float:
@@ -104,12 +110,8 @@ class PointBelief:
         if self.points.coarse is None:
             return self.spread
         k = self.points.scores.shape[1]
-        difference = abs(float(torch.logsumexp(self.log_weights[self.points.coarse], 0)) + k * math.log(2))
+        difference = abs(math.log(float(self.weights[self.points.coarse].sum()) or 1e-300) + k * math.log(2))
         return min(difference, 10 * difference**2)
-
-    @cached_property
-    def weights(self) -> Tensor:
-        return self.log_weights.exp()
 
     @cached_property
     def _table(self) -> Tensor:
@@ -137,11 +139,11 @@ class PointBelief:
 
     @cached_property
     def edge_mass(self) -> float:
-        return 0.0 if self.points.edge is None else float(self.weights[self.points.edge].sum())
+        return 0.0 if self.points.edge is None else float(self.mass[self.points.edge_array].sum())
 
     @cached_property
     def entropy(self) -> float:
-        log_posterior = self.points.log_density + self.log_likelihood - self.log_evidence
+        log_posterior = self.points.log_density + torch.from_numpy(self.log_likelihood) - self.log_evidence
         return -float(self._average(log_posterior))
 
     def quantile(self, q: float, name: str | None = None) -> Any:
@@ -181,7 +183,7 @@ class PointBelief:
 
     def telling(self) -> Tensor:
         """Fewer points for a first look: every second of a grid, a quarter of the particles; none without weight."""
-        keep = self.log_weights > self.log_weights.max() - 20
+        keep = self.weights > self.weights.max() * NEGLIGIBLE
         if self.points.coarse is not None:
             return keep & self.points.coarse
         if self.method == "particles" and self.points.groups is None:
@@ -194,8 +196,8 @@ class PointBelief:
             method=self.method,
             points=taken(self.points, keep),
             names=self.names,
-            log_weights=self.log_weights[keep].log_softmax(0),
-            log_likelihood=self.log_likelihood[keep],
+            mass=self.mass[keep.numpy()] / self.mass[keep.numpy()].sum(),
+            log_likelihood=self.log_likelihood[keep.numpy()],
             log_evidence=self.log_evidence,
         )
 
@@ -207,7 +209,7 @@ class PointBelief:
     def _sorted(self, name: str) -> tuple[Array, Array]:
         """Different values of a parameter in order, and the weight of each."""
         values, where = np.unique(self.points.values[name].numpy(), return_inverse=True)
-        return values, np.bincount(where, self.weights.numpy(), len(values)).astype(np.float64)
+        return values, np.bincount(where, self.mass, len(values)).astype(np.float64)
 
     def _inverse(self, name: str, q: float) -> float:
         """The q-quantile of one parameter."""
@@ -265,7 +267,13 @@ def across(values: Array, weights: Array, width: float, n_bins: int = 2048) -> t
     return mesh, below / below[-1]
 
 
-def normalised(log_joint: Tensor) -> tuple[Tensor, float]:
-    """log weights that sum to 1, and the logarithm of what they summed to."""
-    total = torch.logsumexp(log_joint, 0)
-    return log_joint - total, float(total)
+def normalised(log_joint: Array) -> tuple[Array, float]:
+    """Weights that sum to 1, and the logarithm of what they summed to. In numpy, as torch.logsumexp takes ten times as
+    long."""
+    top = float(log_joint.max())
+    if top == -math.inf:
+        return np.zeros_like(log_joint), top
+    mass = np.exp(log_joint - top)
+    total = float(mass.sum())
+    mass /= total
+    return mass, top + math.log(total)

@@ -94,11 +94,11 @@ class JointPrior:
     listed: tuple[Listed, ...]
     targets: tuple[str, ...]
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(name for block in (*self.continuous, *self.listed) for name in block.names))
 
-    @property
+    @cached_property
     def nuisances(self) -> tuple[str, ...]:
         return tuple(name for name in self.names if name not in self.targets)
 
@@ -116,7 +116,7 @@ class JointPrior:
             for block in self.continuous
         )
 
-    @property
+    @cached_property
     def n_listed(self) -> int:
         n = 1
         for block in self.listed:

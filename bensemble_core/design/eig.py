@@ -4,26 +4,31 @@
     p̄(y) = Σ_p w_p p(y | θ_p),    p(y | φ) = Σ_{p: φ_p = φ} w_p p(y | θ_p) / w_φ
 
 with the sum over y an enumeration or a quadrature. Columns of weights are worked through together: the belief's own,
-and those from which the error is read (every second point of a grid; eighths of a cloud of particles).
+and those from which the error is read (every second point of a grid; eighths of a cloud of particles). After the one
+large product everything is small, and in numpy, whose small operations cost a fraction of torch's.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from scipy import special
 from torch import Tensor
 
 from bensemble_core.design.belief import Belief, PointBelief
-from bensemble_core.design.bounds import bounds
+from bensemble_core.design.bounds import Bounds, bounds
 from bensemble_core.design.gaussian import GaussianBelief, gaussian_eig
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Model
-from bensemble_core.design.points import Points
-from bensemble_core.design.tables import Method, Table, blocks, method_of
+from bensemble_core.design.points import Array, Points
+from bensemble_core.design.shelf import blocks, method_of
+from bensemble_core.design.tables import Layout, Method, Stream, Table
 
 N_PARTS = 8  # of a cloud, to see how much its estimates vary
 ROUNDING = 1e-14
+LOG_TINY = 40.0  # −p log p changes by so many times what a p changes by, unless that is smaller still
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +56,17 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Estimates:
-    """Estimates of many designs as tensors [J]."""
+    """Estimates of many designs as arrays [J]."""
 
-    eig: Tensor
-    se: Tensor
+    eig: Array
+    se: Array
     method: Method
-    utility: Tensor | None = None
-    lower: Tensor | None = None
-    upper: Tensor | None = None
+    utility: Array | None = None
+    lower: Array | None = None
+    upper: Array | None = None
 
     def listed(self, costs: Tensor) -> list[Estimate]:
-        def column(x: Tensor | None) -> Sequence[float | None]:
+        def column(x: Array | None) -> Sequence[float | None]:
             return [None] * len(self.eig) if x is None else x.tolist()
 
         return [
@@ -81,106 +86,138 @@ class Estimates:
 def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed: int = 0) -> Estimates:
     """EIG of each design [J, D] under a belief, by the best way there is."""
     if isinstance(belief, GaussianBelief):
-        eig = gaussian_eig(model, belief, rows)
-        return Estimates(eig=eig, se=torch.zeros_like(eig), method="linear_gaussian")
+        eig = gaussian_eig(model, belief, rows).numpy()
+        return Estimates(eig=eig, se=np.zeros_like(eig), method="linear_gaussian")
     assert isinstance(belief, PointBelief)
-    method = _method(model, belief.points, rows, memory)
+    method = method_of(model, belief.points, rows, memory)
     if method == "bounds":
-        found = bounds(model, belief, rows, seed=seed)
-        return Estimates(
-            eig=found.middle, se=found.se, method="bounds", lower=found.lower, upper=found.upper, utility=found.utility
-        )
+        return bounded(bounds(model, belief, rows, seed=seed))
     columns = weight_columns(belief)
     parts = [gains(table, columns, belief.points) for table in blocks(model, belief.points, rows, memory)]
-    by_column = _joined([part.eig for part in parts])  # [J, c]
-    missing = _joined([part.missing for part in parts])
-    utility = _joined([part.utility for part in parts]) if model.utility is not None else None  # [J, c]
+    by_column = joined([part.eig for part in parts])  # [J, c]
+    utility = joined([part.utility for part in parts]) if model.utility is not None else None  # [J, c]
     return Estimates(
-        eig=by_column[:, 0].clamp(min=0),
-        se=_error(by_column if utility is None else utility, belief) + missing,
+        eig=np.maximum(by_column[:, 0], 0),
+        se=_error(by_column if utility is None else utility, belief) + joined([part.missing for part in parts]),
         method=method,
         utility=None if utility is None else utility[:, 0],
     )
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+def bounded(found: Bounds) -> Estimates:
+    return Estimates(
+        eig=found.middle.numpy(),
+        se=found.se.numpy(),
+        method="bounds",
+        lower=found.lower.numpy(),
+        upper=found.upper.numpy(),
+        utility=None if found.utility is None else found.utility.numpy(),
+    )
 
 
-def _method(model: Model, points: Points, rows: Tensor, memory: Memory) -> Method:
-    key = ("method", points.key, rows.numpy().tobytes())
-    return memory.get(key, lambda: method_of(model, points, rows), lambda _: 1)
+def joined(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Gains:
-    eig: Tensor  # [J, c]
-    missing: Tensor  # [J] what the nodes over y leave out, in nats
-    utility: Tensor  # [J, c], empty without a utility
+    eig: Array  # [J, c]
+    missing: Array  # [J] what the nodes over y leave out and rounding adds, in nats
+    utility: Array  # [J, c], empty without a utility
 
 
 def weight_columns(belief: PointBelief) -> Tensor:
     """The belief's weights, then those from which its error is read: [P, c]."""
-    w = belief.weights[:, None]
-    if belief.points.coarse is not None:
-        rough = torch.where(belief.points.coarse[:, None], w, 0.0)
-        return torch.cat([w, rough / rough.sum()], 1)
+    w = belief.mass
+    if belief.points.coarse_array is not None:
+        columns = np.empty((len(w), 2))
+        columns[:, 0] = w
+        rough = w * belief.points.coarse_array
+        np.divide(rough, rough.sum(), out=columns[:, 1])
+        return torch.from_numpy(columns)
     if belief.method == "particles":
         # blocks of neighbours: each is spread over the prior, where every eighth Sobol point is not
-        part = torch.arange(len(w)) * N_PARTS // len(w)
-        split = w * (part[:, None] == torch.arange(N_PARTS))
-        return torch.cat([w, split / split.sum(0)], 1)
-    return w
+        part = np.arange(len(w)) * N_PARTS // len(w)
+        split = w[:, None] * (part[:, None] == np.arange(N_PARTS))
+        return torch.from_numpy(np.concatenate([w[:, None], split / split.sum(0)], 1))
+    return belief.weights[:, None]
 
 
-def gains(table: Table, columns: Tensor, points: Points) -> Gains:
+def gains(table: Table | Stream, columns: Tensor, points: Points) -> Gains:
     """EIG of a block of designs under each column of weights [P, c]: one matrix product."""
-    n_y, n_j = table.n_outcomes, table.n_designs
-    product = table.matrix @ columns  # [(Y + …) J, c]
-    marginal = product[: n_y * n_j].reshape(n_y, n_j, -1)
-    eig = _entropy(marginal, table)
-    if points.groups is None:
-        eig = eig - product[n_y * n_j : (n_y + 1) * n_j]
-    else:
-        eig = eig - _grouped(table, columns, points)
-    missing = torch.full((n_j,), ROUNDING, dtype=torch.float64)
+    product: Array = table.times(columns).numpy()  # [(Y + …) J, c]
+    marginal = _marginals(table, product)
+    given = table.entropies(product) if points.groups is None else _grouped(table, columns, points)
+    missing = np.full(table.n_designs, ROUNDING + LOG_TINY * table.n_outcomes * table.error)
     if not table.is_complete:
-        mass = marginal[..., 0] if table.node_weights is None else table.node_weights * marginal[..., 0]
-        short = (1 - mass.sum(0)).abs()
-        missing = missing + short * (1 + short.clamp(min=1e-300).log().abs())
-    utility = product[-n_j:] if table.has_utility else product[:0]
-    return Gains(eig=eig, missing=missing, utility=utility)
+        mass = marginal[..., 0] if table.node_weights is None else table.node_weights.numpy() * marginal[..., 0]
+        short = np.abs(1 - mass.sum(0))
+        missing = missing + short * (1 + np.abs(np.log(np.maximum(short, 1e-300))))
+    return Gains(eig=_entropy(marginal, table) - given, missing=missing, utility=table.utilities(product))
 
 
-def _entropy(p: Tensor, table: Table) -> Tensor:
+def _marginals(table: Layout, product: Array) -> Array:
+    """p(y) from what the table gave for columns of weights that sum to 1: [Y, J, c]."""
+    found = table.outcomes(product)
+    if not table.is_closed:
+        return found
+    whole = np.empty((table.n_outcomes, *found.shape[1:]))
+    whole[:-1] = found
+    np.maximum(1 - (found[0] if len(found) == 1 else found.sum(0)), 0, out=whole[-1])
+    return whole
+
+
+def _entropy(p: Array, table: Layout) -> Array:
+    """−Σ_y ω p log p over the first axis."""
+    terms: Array = special.entr(p)
+    if table.node_weights is not None:
+        terms *= table.node_weights.numpy().reshape(*table.node_weights.shape, *(1,) * (p.ndim - 2))
+    return np.asarray(terms.sum(0))
+
+
+def _grouped(table: Table | Stream, columns: Tensor, points: Points) -> Array:
+    """E_φ H[p(y | φ)]: nuisances are averaged within each group of equal targets: [J, c]."""
+    found = []
+    for weights in columns.unbind(1):
+        given, total = _within(table, weights, points)
+        found.append(_entropy(_marginals(table, given.numpy()), table) @ total.numpy())
+    return np.stack(found, 1)
+
+
+def _within(table: Table | Stream, weights: Tensor, points: Points) -> tuple[Tensor, Tensor]:
+    """The table averaged within groups of equal targets, [(Y + …) J, G], and the weight of each group [G]."""
+    assert points.groups is not None
+    total = torch.from_numpy(np.bincount(points.groups.numpy(), weights.numpy(), points.n_groups))
+    inside = total > 0
+    return table.by_group(weights)[:, inside] / total[inside], total[inside]
+
+
+def _error(by_column: Array, belief: PointBelief) -> Array:
+    """How far the first column may be off: [J, c] -> [J]."""
+    if by_column.shape[1] == 1:
+        return np.zeros(len(by_column))
+    if belief.method == "particles":
+        return np.asarray(by_column[:, 1:].std(1, ddof=1) / math.sqrt(N_PARTS))
+    difference = np.abs(by_column[:, 0] - by_column[:, 1])
+    return np.asarray(np.minimum(difference, 10 * difference * difference))
+
+
+def slope(table: Table, columns: Tensor, points: Points) -> tuple[Tensor, Tensor]:
+    """EIG and utility like those of `gains`, in torch and with gradients, of a table that was just built: [J, c]."""
+    product = table.times(columns)
+    eig = _smooth_entropy(table.outcomes(product), table)
+    if points.groups is None:
+        return eig - table.entropies(product), table.utilities(product)
+    terms = []
+    for weights in columns.unbind(1):
+        given, total = _within(table, weights, points)
+        terms.append(_smooth_entropy(table.outcomes(given), table) @ total)
+    return eig - torch.stack(terms, 1), table.utilities(product)
+
+
+def _smooth_entropy(p: Tensor, table: Layout) -> Tensor:
     """−Σ_y ω p log p over the first axis; p = 0 gives 0, in value and gradient."""
-    if p.requires_grad:
-        p = p.clamp(min=1e-300)
-    terms = torch.special.entr(p)
+    terms = torch.special.entr(p.clamp(min=1e-300))
     if table.node_weights is None:
         return terms.sum(0)  # type: ignore[no-any-return]
     return (terms * table.node_weights.reshape(*table.node_weights.shape, *(1,) * (p.ndim - 2))).sum(0)  # type: ignore[no-any-return]
-
-
-def _grouped(table: Table, columns: Tensor, points: Points) -> Tensor:
-    """E_φ H[p(y | φ)]: nuisances are averaged within each group of equal targets: [J, c]."""
-    assert points.groups is not None
-    found = []
-    for weights in columns.unbind(1):
-        total = torch.zeros(points.n_groups, dtype=torch.float64).index_add(0, points.groups, weights)
-        shape = (table.n_outcomes, table.n_designs, points.n_groups)
-        joint = torch.zeros(shape, dtype=torch.float64).index_add(2, points.groups, table.probs * weights)
-        inside = total > 0
-        given = joint[..., inside] / total[inside]
-        found.append(_entropy(given, table) @ total[inside])
-    return torch.stack(found, 1)
-
-
-def _error(by_column: Tensor, belief: PointBelief) -> Tensor:
-    """How far the first column may be off: [J, c] -> [J]."""
-    if by_column.shape[1] == 1:
-        return torch.zeros(len(by_column), dtype=torch.float64)
-    if belief.method == "particles":
-        return by_column[:, 1:].std(1) / math.sqrt(N_PARTS)
-    difference = (by_column[:, 0] - by_column[:, 1]).abs()
-    return torch.minimum(difference, 10 * difference.square())

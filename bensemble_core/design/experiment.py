@@ -5,10 +5,11 @@ work. Observations are pairs (design, outcome) of dicts.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,8 +19,9 @@ from bensemble_core.design.belief import Belief, PointBelief
 from bensemble_core.design.eig import Estimate
 from bensemble_core.design.gaussian import GaussianBelief, linear_form
 from bensemble_core.design.guards import Guards, look
+from bensemble_core.design.history import History, read_history
 from bensemble_core.design.infer import infer
-from bensemble_core.design.memory import MOST_EVENTS, Memory
+from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event, Observation
 from bensemble_core.design.priors import LOG_2PI
 from bensemble_core.design.propose import Proposal, Request, choose
@@ -50,7 +52,6 @@ class Experiment:
 
     spec: Spec
     memory: Memory = field(default_factory=Memory, repr=False)
-    _checked: dict[Hashable, Event] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "Experiment":
@@ -151,7 +152,7 @@ class Experiment:
         if not observations:
             raise InvalidOption("information is that of the last observation; pass at least one")
         events = self._events(observations)
-        before, after = self._belief(events[:-1]), self._belief(events)
+        before, after = self._belief(self._events(observations[:-1])), self._belief(events)
         surprise = before.log_evidence - after.log_evidence
         return Information(
             entropy_drop=before.entropy - after.entropy,
@@ -162,7 +163,7 @@ class Experiment:
     def guards(self, observations: Sequence[Observation]) -> Guards:
         """Signs of a wrong model or an overstretched approximation after the last observation."""
         events = self._events(observations)
-        before = self._belief(events[:-1])
+        before = self._belief(self._events(observations[:-1]))
         return look(self.spec.model, before, self._belief(events), events, seed=self.spec.select.seed)
 
     def draw(self, parameters: Mapping[str, float], design: Design, seed: int) -> dict[str, Any]:
@@ -183,23 +184,8 @@ class Experiment:
         """How much a proposal costs, before it is made."""
         return work_of(self.spec.model, n_observations=n_observations, count=count, n_pending=n_pending)
 
-    def _events(self, observations: Sequence[Observation]) -> tuple[Event, ...]:
-        return tuple(self._event(observation) for observation in observations)
-
-    def _event(self, observation: Observation) -> Event:
-        """Checked once: a history is handed in again with every round."""
-        try:
-            design, outcome = observation
-            parts = [(n, v, type(v)) for part in (design, outcome) for n, v in part.items()]
-            key = (len(design), *parts)
-            known = self._checked.get(key)
-        except (TypeError, ValueError, AttributeError):  # not even of the right shape: the model says what is wrong
-            return self.spec.model.event(observation)
-        if known is None:
-            if len(self._checked) >= MOST_EVENTS:
-                self._checked.clear()
-            known = self._checked[key] = self.spec.model.event(observation)
-        return known
+    def _events(self, observations: Sequence[Observation]) -> History:
+        return read_history(self.spec.model, observations, self.memory)
 
     def _rows(self, designs: Sequence[Design] | None) -> Tensor:
         space = self.spec.model.space
@@ -224,7 +210,7 @@ class Experiment:
             return float((-0.5 * (misfit / sd[0].square() + LOG_2PI) - sd[0].log()).sum())
         assert isinstance(belief, PointBelief)
         column = self.memory.column(model, belief.points, event)
-        return float(torch.where(belief.weights > 0, column, 0.0) @ belief.weights)
+        return float(np.where(belief.mass > 0, column, 0.0) @ belief.mass)
 
     def _points_or_gaussian(self, events: Sequence[Event]) -> PointBelief | GaussianBelief:
         belief = self._belief(events)

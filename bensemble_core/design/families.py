@@ -16,6 +16,7 @@ from torch.nn.functional import logsigmoid
 Arguments: TypeAlias = Mapping[str, Tensor]
 Fault: TypeAlias = tuple[str, Tensor, str]  # the argument, where it is wrong, what is expected of it
 
+NEAR_POISSON = 1e4  # a size (1 / dispersion) beyond which the third term of Stirling's series is below 1e-14
 MAX_COUNT = 4096  # outcomes of one variable that are enumerated
 SLACK = 1e-9  # rounding that a probability may show
 
@@ -68,10 +69,14 @@ def not_positive(x: Tensor) -> Tensor:
 
 def _log_pair(arguments: Arguments) -> tuple[Tensor, Tensor]:
     """log P(success), log P(failure) from logit or prob."""
+    return _log_chance(arguments, is_success=True), _log_chance(arguments, is_success=False)
+
+
+def _log_chance(arguments: Arguments, *, is_success: bool) -> Tensor:
     if "logit" in arguments:
-        return logsigmoid(arguments["logit"]), logsigmoid(-arguments["logit"])
+        return logsigmoid(arguments["logit"] if is_success else -arguments["logit"])
     p = arguments["prob"].clamp(0, 1)
-    return p.log(), torch.log1p(-p)
+    return p.log() if is_success else torch.log1p(-p)
 
 
 def _times(count: Tensor, log_p: Tensor) -> Tensor:
@@ -106,6 +111,8 @@ class Bernoulli(_Plain):
         yield from _pair_faults(arguments)
 
     def log_prob(self, arguments: Arguments, y: Tensor) -> Tensor:
+        if y.ndim == 0:  # one outcome, that of an observation
+            return _log_chance(arguments, is_success=bool(y > 0.5))
         yes, no = _log_pair(arguments)
         return torch.where(y > 0.5, yes, no)
 
@@ -260,7 +267,8 @@ class NegativeBinomial(_Plain):
     def log_prob(self, arguments: Arguments, y: Tensor) -> Tensor:
         mean, size = arguments["mean"], 1 / arguments["dispersion"]
         log_ways = torch.lgamma(y + size) - torch.lgamma(size) - torch.lgamma(y + 1)
-        return log_ways - size * torch.log1p(mean / size) - y * torch.log1p(size / mean)
+        plain = log_ways - size * torch.log1p(mean / size) - y * torch.log1p(size / mean)
+        return torch.where(size > NEAR_POISSON, _near_poisson(mean, size, y), plain)
 
     def quantile(self, arguments: Arguments, u: Tensor) -> Tensor:
         from scipy import stats  # half a second to import, and rarely needed
@@ -275,6 +283,13 @@ class NegativeBinomial(_Plain):
         length = 1 + dispersion * mean
         worst = int((mean + 10 * sd + 30 * length).argmax())
         return _reach(*(float(t.flatten()[worst]) for t in (mean, sd, length)))
+
+
+def _near_poisson(mean: Tensor, size: Tensor, y: Tensor) -> Tensor:
+    """The same where size is so large that its lgammas would cancel each other: by Stirling's series, in which what
+    cancels is gone."""
+    rise = (size + y - 0.5) * torch.log1p(y / size) - y + (1 / (size + y) - 1 / size) / 12  # lΓ(y+r) − lΓ(r) − y log r
+    return rise - (size + y) * torch.log1p(mean / size) + torch.xlogy(y, mean) - torch.lgamma(y + 1)
 
 
 def _reach(mean: float, sd: float, length: float) -> int:

@@ -53,7 +53,7 @@ def look(model: Model, before: Belief, after: Belief, events: Sequence[Event], *
 def tail_probability(model: Model, belief: Belief, event: Event, *, seed: int = 0) -> float:
     """P(p(y') ≤ p(y)) for y' from the predictive of the belief at the design of the event, by N_DRAWS simulations."""
     if isinstance(belief, PointBelief):
-        theta, log_weights = belief.points.values, belief.log_weights
+        theta, log_weights = belief.points.values, belief.weights.log()
         chosen = belief.draw(N_DRAWS, seed)
         drawn = {name: column[chosen] for name, column in theta.items()}
     else:

@@ -2,17 +2,18 @@
 for linear-Gaussian models. Always from the whole list of observations: their order does not matter, and to take one
 back is to leave it out."""
 
+import math
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from bensemble_core.design.belief import Belief, PointBelief, normalised
 from bensemble_core.design.gaussian import gaussian_belief
+from bensemble_core.design.history import History
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event, Model
 from bensemble_core.design.particles import particle_belief
-from bensemble_core.design.points import Points, fits_grid, home, moved, widened
+from bensemble_core.design.points import Array, Points, fits_grid, home, moved, widened
 from bensemble_core.errors import InvalidData
 
 MAX_MOVES = 40
@@ -42,6 +43,14 @@ def grid_belief(model: Model, events: Sequence[Event], memory: Memory, *, level:
     A grid resolves a posterior whose sd is some spacings in every direction: at 1.25 the trapezoid rule is off by
     2 exp(−2π² 1.25²) = 8e-14 for a normal. Fewer axes can afford more, which quantiles are glad of.
     """
+    if not isinstance(events, History):
+        return _followed(model, events, memory, level)
+    key = ("belief", level, events.numbers[-1:])
+    return memory.get(key, lambda: _followed(model, events, memory, level), lambda belief: 2 * belief.points.n)
+
+
+def _followed(model: Model, events: Sequence[Event], memory: Memory, level: int) -> PointBelief:
+    """The belief on the grid that following the posterior leads to, from the prior's own on."""
     k = model.prior.n_scores
     frame = home(k, level)
     is_widened = False
@@ -51,15 +60,12 @@ def grid_belief(model: Model, events: Sequence[Event], memory: Memory, *, level:
         if k == 0 or not events:
             return belief
         mean, covariance, least = _moments(belief)
-        if belief.edge_mass > EDGE and not frame.is_home:
+        if not frame.is_home and belief.edge_mass > EDGE:
             frame, is_widened = widened(frame), True
             continue
         if is_widened or least >= RESOLVED[k] * frame.spacing:
             return belief
-        factor = torch.tensor(frame.factor, dtype=torch.float64)
-        # a posterior that falls between two nodes seems to have no width: give it half the spacing
-        floor = (0.5 * frame.spacing) ** 2 * factor @ factor.mT
-        following = moved(frame, mean, covariance + floor)
+        following = moved(frame, mean, covariance)
         if following == frame:
             return belief
         frame = following
@@ -68,30 +74,28 @@ def grid_belief(model: Model, events: Sequence[Event], memory: Memory, *, level:
 
 def _weigh(model: Model, points: Points, events: Sequence[Event], memory: Memory) -> PointBelief:
     log_likelihood = memory.log_likelihood(model, points, events)
-    log_joint = points.log_prior + log_likelihood
-    log_weights, log_evidence = normalised(log_joint)
-    if log_evidence == -torch.inf:
+    mass, log_evidence = normalised(points.prior_array + log_likelihood)
+    if log_evidence == -math.inf:
         raise InvalidData("the model gives these observations together no chance; check them, or allow for lapses")
     return PointBelief(
         method="grid" if points.scores.shape[1] else "listed",
         points=points,
         names=model.prior.names,
-        log_weights=log_weights,
+        mass=mass,
         log_likelihood=log_likelihood,
         log_evidence=log_evidence if events else 0.0,
     )
 
 
-def _moments(belief: PointBelief) -> tuple[Tensor, Tensor, float]:
+def _moments(belief: PointBelief) -> tuple[Array, Array, float]:
     """Mean and covariance of z, and the least sd in any direction of u."""
-    z, w = belief.points.scores, belief.weights
+    z, w = belief.points.score_array, belief.mass
     mean = w @ z
     centred = z - mean
-    covariance = (centred * w[:, None]).mT @ centred
+    covariance = (w * centred.T) @ centred
     assert belief.points.frame is not None
-    if z.shape[1] == 1:
-        return mean, covariance, float(covariance[0, 0]) ** 0.5 / belief.points.frame.factor[0][0]
-    factor = torch.tensor(belief.points.frame.factor, dtype=torch.float64)
-    inner = torch.linalg.solve_triangular(factor, covariance, upper=False)
-    inner = torch.linalg.solve_triangular(factor, inner.mT, upper=False)
-    return mean, covariance, float(torch.linalg.eigvalsh((inner + inner.mT) / 2)[0].clamp(min=0)) ** 0.5
+    factor = belief.points.frame.factor
+    if len(factor) == 1:
+        return mean, covariance, math.sqrt(covariance[0, 0]) / factor[0][0]
+    inner = np.linalg.solve(factor, np.linalg.solve(factor, covariance).T)
+    return mean, covariance, math.sqrt(max(0.0, np.linalg.eigvalsh((inner + inner.T) / 2)[0]))

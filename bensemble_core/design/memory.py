@@ -4,22 +4,23 @@ Nothing here changes an answer; it only saves computing it again. All entries to
 and the least recently used go first.
 """
 
-import itertools
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from bensemble_core.design.history import History
 from bensemble_core.design.model import Event, Model
-from bensemble_core.design.points import Frame, Points, grid
+from bensemble_core.design.points import Array, Frame, Points, grid
 from bensemble_core.errors import InvalidData, NotFinite
 
 T = TypeVar("T")
 LIMIT = 40_000_000  # float64 numbers: 320 MB
-MOST_EVENTS = 100_000  # numbered at a time
 DROPPABLE = 1e-9  # prior mass on which a model need not be defined
 
 
@@ -30,16 +31,15 @@ class Memory:
         self.limit = limit
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._size = 0
-        self._numbers: dict[Event, int] = {}
-        self._next_number = itertools.count()  # never given twice, so that an event may be forgotten and numbered anew
         self._lock = threading.Lock()
 
     def find(self, key: Hashable) -> Any | None:
         with self._lock:
-            if key not in self._entries:
+            found = self._entries.get(key)
+            if found is None:
                 return None
             self._entries.move_to_end(key)
-            return self._entries[key][0]
+            return found[0]
 
     def keep(self, key: Hashable, value: T, size: int) -> T:
         if size > self.limit:
@@ -66,52 +66,44 @@ class Memory:
             ("grid", frame), lambda: grid(model.prior, frame), lambda p: p.n * (len(p.values) + 4 + p.scores.shape[1])
         )
 
-    def log_likelihood(self, model: Model, points: Points, events: Sequence[Event]) -> Tensor:
+    def log_likelihood(self, model: Model, points: Points, events: Sequence[Event]) -> Array:
         """Σ log p(y_n | θ, ξ_n) at the points, summed from the first observation on: [P].
 
-        The sum of all but the last is kept: one more observation costs one column.
+        The sums of a history's beginnings are kept: one more observation costs one column.
         """
-        history = tuple([self._number(event) for event in events])  # hashing whole numbers is quick
-        known = len(history)
-        total: Tensor | None = None
+        numbers = events.numbers if isinstance(events, History) else ()
+        known = len(numbers)
+        total: Array | None = None
         while known > 0:
-            total = self.find(("sum", points.key, history[:known]))
+            total = self.find(("sum", points.key, numbers[known - 1]))
             if total is not None:
                 break
             known -= 1
         if total is None:
-            total = torch.zeros_like(points.log_prior)
-        if known == len(history):
+            total = np.zeros(points.n)
+        if known == len(events):
             return total
         for event in events[known:]:
             total = total + self.column(model, points, event)
-        return self.keep(("sum", points.key, history), total, points.n)
+        return self.keep(("sum", points.key, numbers[-1]), total, points.n) if numbers else total
 
-    def _number(self, event: Event) -> int:
-        """A number of its own for each observation, for as long as it is remembered."""
-        number = self._numbers.get(event)
-        if number is None:
-            with self._lock:
-                if len(self._numbers) >= MOST_EVENTS:
-                    self._numbers.clear()
-                number = self._numbers.setdefault(event, next(self._next_number))
-        return number
-
-    def column(self, model: Model, points: Points, event: Event) -> Tensor:
+    def column(self, model: Model, points: Points, event: Event) -> Array:
         """log p(y | θ, ξ) of one observation; −inf on a sliver of the prior where the model is not defined: [P]."""
         return self.get(
             ("column", points.key, event),
-            lambda: _defined(model, model.log_likelihood(points.values, event), points, event),
-            lambda column: int(column.shape[0]),
+            lambda: _defined(model, model.log_likelihood(points.values, event).numpy(), points, event),
+            len,
         )
 
 
-def _defined(model: Model, column: Tensor, points: Points, event: Event) -> Tensor:
-    undefined = column.isnan()
-    if undefined.any():
-        refuse_unless_rare(model, undefined, points, f"the observation {event}")
-        column = torch.where(undefined, -torch.inf, column)
-    if not bool((column > -torch.inf).any()):
+def _defined(model: Model, column: Array, points: Points, event: Event) -> Array:
+    top = float(column.max())  # NaN if any is
+    if math.isnan(top):
+        undefined = np.isnan(column)
+        refuse_unless_rare(model, torch.from_numpy(undefined), points, f"the observation {event}")
+        column = np.where(undefined, -math.inf, column)
+        top = float(column.max())
+    if top == -math.inf:
         design = model.space.decode(event[0])
         outcome = {v.name: v.decode(y) for v, y in zip(model.outcomes, event[1], strict=True)}
         raise InvalidData(

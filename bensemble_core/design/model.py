@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -106,12 +108,14 @@ class Model:
         """log p(y | θ, ξ) of one observation at points θ [P]: [P]; NaN where the model is not defined."""
         row, outcome = event
         design = torch.tensor(row, dtype=torch.float64)
-        total = torch.zeros(())
+        total: Tensor | None = None
         for variable, arguments, y in zip(self.outcomes, self.arguments(theta, design), outcome, strict=True):
             term = variable.family.log_prob(arguments, torch.tensor(y, dtype=torch.float64))
             for _, wrong, _ in variable.family.faults(arguments):
-                term = torch.where(wrong, math.nan, term)
-            total = total + term
+                if wrong.numpy().any():
+                    term = torch.where(wrong, math.nan, term)
+            total = term if total is None else total + term
+        assert total is not None
         n_points = next(iter(theta.values())).shape[0]
         return total.expand(n_points)
 
@@ -139,6 +143,11 @@ class Model:
             came = ", ".join(map(str, outcome)) if isinstance(outcome, Mapping) else type(outcome).__name__
             raise InvalidData(f"an outcome has exactly the names {', '.join(names)}, got {came or 'none'}")
         return self.space.encode(design), tuple(v.encode(outcome[v.name]) for v in self.outcomes)
+
+    @cached_property
+    def listed_costs(self) -> npt.NDArray[np.float64]:
+        """Cost of each design of a list: [J]."""
+        return np.asarray(self.costs(self.space.all()).numpy())
 
     def costs(self, rows: Tensor) -> Tensor:
         """Cost of each design: [J, D] -> [J]."""

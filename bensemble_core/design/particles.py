@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from bensemble_core.design.belief import PointBelief, normalised
 from bensemble_core.design.blocks import JointPrior
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event, Model
-from bensemble_core.design.points import Points
+from bensemble_core.design.points import Array, Points
 from bensemble_core.design.priors import log_normal_density
 from bensemble_core.design.spaces import sobol
 from bensemble_core.errors import InvalidData
@@ -35,14 +36,14 @@ def particle_belief(model: Model, events: Sequence[Event], memory: Memory, *, se
         ("particles", seed), lambda: _prior_points(model.prior, seed), lambda p: p.n * (len(p.values) + 6)
     )
     log_likelihood = memory.log_likelihood(model, start, events)
-    log_weights, log_evidence = normalised(start.log_prior + log_likelihood)
-    ess = float(torch.exp(-torch.logsumexp(2 * log_weights, 0)))
+    mass, log_evidence = normalised(start.prior_array + log_likelihood)
+    ess = _effective(mass)
     if ess >= ENOUGH * start.n:
         return PointBelief(
             method="particles",
             points=start,
             names=model.prior.names,
-            log_weights=log_weights,
+            mass=mass,
             log_likelihood=log_likelihood,
             log_evidence=log_evidence if events else 0.0,
             spread=math.sqrt(max(0.0, 1 / ess - 1 / start.n)),
@@ -84,6 +85,7 @@ def _points(prior: JointPrior, z: Tensor, index: Tensor, key: tuple[object, ...]
         groups=groups,
         n_groups=n_groups,
         listed=frozenset(name for block in prior.listed for name in block.names),
+        is_common=key[0] == "particles",
     )
 
 
@@ -120,19 +122,19 @@ def _tempered(model: Model, counted: Sequence[tuple[Event, int]], start: Points,
     while beta < 1:
         step = _step(cloud.log_likelihood, 1 - beta)
         log_increment = step * cloud.log_likelihood
-        log_weights, log_mean = normalised(log_increment - math.log(len(z)))
+        mass, log_mean = normalised(log_increment.numpy() - math.log(len(z)))
         log_evidence += log_mean
-        variance += float(torch.exp(torch.logsumexp(2 * log_weights, 0))) - 1 / len(z)
+        variance += 1 / _effective(mass) - 1 / len(z)
         beta = 1.0 if step == 1 - beta else beta + step
-        cloud.take(_systematic(log_weights, cloud.rng))
+        cloud.take(_systematic(torch.from_numpy(mass), cloud.rng))
         scale = _move(prior, history, cloud, beta, scale)
     points = _points(prior, cloud.z, cloud.index, ("tempered", seed, tuple(counted)))
     return PointBelief(
         method="particles",
         points=points,
         names=prior.names,
-        log_weights=points.log_prior,
-        log_likelihood=cloud.log_likelihood,
+        mass=np.exp(points.prior_array),
+        log_likelihood=cloud.log_likelihood.numpy(),
         log_evidence=log_evidence,
         spread=math.sqrt(variance),
     )
@@ -165,9 +167,11 @@ class _History:
 def _step(log_likelihood: Tensor, longest: float) -> float:
     """The longest step that leaves half of the particles effective."""
 
+    known = log_likelihood.numpy()
+
     def effective(step: float) -> float:
-        log_weights, _ = normalised(step * log_likelihood)
-        return float(torch.exp(-torch.logsumexp(2 * log_weights, 0)))
+        mass, _ = normalised(step * known)
+        return _effective(mass)
 
     if not bool((log_likelihood > -math.inf).any()):
         raise InvalidData("the model gives these observations together no chance; check them, or allow for lapses")
@@ -181,10 +185,16 @@ def _step(log_likelihood: Tensor, longest: float) -> float:
     return max(low, 1e-9)
 
 
-def _systematic(log_weights: Tensor, rng: torch.Generator) -> Tensor:
-    n = len(log_weights)
+def _effective(mass: Array) -> float:
+    """The number of equal weights that would vary as much; 0 if there are none."""
+    squares = float(mass @ mass)
+    return 1 / squares if squares > 0 else 0.0
+
+
+def _systematic(weights: Tensor, rng: torch.Generator) -> Tensor:
+    n = len(weights)
     u = (torch.arange(n, dtype=torch.float64) + torch.rand((), generator=rng, dtype=torch.float64)) / n
-    return torch.searchsorted(log_weights.exp().cumsum(0), u).clamp(max=n - 1)
+    return torch.searchsorted(weights.cumsum(0), u).clamp(max=n - 1)
 
 
 def _move(prior: JointPrior, history: _History, cloud: _Cloud, beta: float, scale: float) -> float:

@@ -7,9 +7,13 @@ and tables computed on it can be kept.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,7 +25,8 @@ PER_AXIS = {1: 161, 2: 61, 3: 31}
 MAX_AXES = max(PER_AXIS)
 MAX_POINTS = 2**18
 
-Key: TypeAlias = tuple[object, ...]
+Key: TypeAlias = tuple[object, ...] | str
+Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +41,7 @@ class Frame:
     def spacing(self) -> float:
         return 2 * REACH / (self.n - 1)
 
-    @property
+    @cached_property
     def is_home(self) -> bool:
         """Whether this is the grid of the prior itself."""
         k = len(self.centre)
@@ -56,10 +61,37 @@ class Points:
     groups: Tensor | None = None  # [P] points with equal targets have equal numbers; None if all parameters are targets
     n_groups: int = 0
     listed: frozenset[str] = frozenset()  # parameters that take the values of a list
+    is_common: bool = False  # every history is looked at from these points, and not only one whose posterior led there
 
     @property
     def n(self) -> int:
         return int(self.log_prior.shape[0])
+
+    # the same in numpy, for what is done in every round: to look at a tensor as an array takes longer than to add it
+
+    @cached_property
+    def prior_array(self) -> Array:
+        return np.asarray(self.log_prior.numpy())
+
+    @cached_property
+    def score_array(self) -> Array:
+        return np.asarray(self.scores.numpy())
+
+    @cached_property
+    def coarse_array(self) -> npt.NDArray[np.bool_] | None:
+        return None if self.coarse is None else self.coarse.numpy()
+
+    @cached_property
+    def edge_array(self) -> npt.NDArray[np.int64] | None:
+        """Numbers of the outermost points."""
+        return None if self.edge is None else self.edge.numpy().nonzero()[0]
+
+    @cached_property
+    def group_order(self) -> Tensor | None:
+        """Numbers of the points, one group after the other; None where they lie like that."""
+        if self.groups is None or bool((self.groups.diff() >= 0).all()):
+            return None
+        return self.groups.argsort(stable=True)
 
 
 def taken(points: Points, chosen: Tensor) -> Points:
@@ -80,6 +112,7 @@ def _identity(k: int) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(float(i == j) for j in range(k)) for i in range(k))
 
 
+@cache
 def home(k: int, level: int = 0) -> Frame:
     """The prior's own grid; each level halves the spacing."""
     n = (PER_AXIS[k] - 1) * 2**level + 1 if k else 1
@@ -91,20 +124,31 @@ def fits_grid(prior: JointPrior, level: int = 0) -> bool:
     return k <= MAX_AXES and home(k, level).n ** k * prior.n_listed <= MAX_POINTS
 
 
-def moved(frame: Frame, mean: Tensor, covariance: Tensor) -> Frame:
+def moved(frame: Frame, mean: Array, covariance: Array) -> Frame:
     """The frame around a posterior with these moments of z, rounded: scales up to a power of √2, the centre and the
     slopes to a fraction of a scale."""
-    lower = torch.linalg.cholesky(covariance)
+    # a posterior that falls between two nodes seems to have no width: give it half the spacing
+    least = (0.5 * frame.spacing) ** 2
     k = len(frame.centre)
-    scales = [2 ** (math.ceil(2 * math.log2(float(lower[i, i])) - 1e-9) / 2) for i in range(k)]
+    lower = [[0.0] * k for _ in range(k)]  # Cholesky's, by hand: k is 3 at most
+    for i in range(k):
+        for j in range(i + 1):
+            floor = least * _dot(frame.factor[i], frame.factor[j])
+            left = float(covariance[i, j]) + floor - _dot(lower[i][:j], lower[j][:j])
+            lower[i][j] = math.sqrt(left) if i == j else left / lower[j][j]
+    scales = [2 ** (math.ceil(2 * math.log2(lower[i][i]) - 1e-9) / 2) for i in range(k)]
     factor = [[0.0] * k for _ in range(k)]
     for i in range(k):
         factor[i][i] = scales[i]
         for j in range(i):
             step = scales[i] / scales[j] / 4
-            factor[i][j] = round(float(lower[i, j] / lower[j, j]) / step) * step * scales[j]
+            factor[i][j] = round(lower[i][j] / lower[j][j] / step) * step * scales[j]
     centre = tuple(round(2 * float(mean[i]) / scales[i]) * scales[i] / 2 for i in range(k))
     return Frame(n=frame.n, centre=centre, factor=tuple(map(tuple, factor)))
+
+
+def _dot(x: Sequence[float], y: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(x, y, strict=True))
 
 
 def widened(frame: Frame) -> Frame:
@@ -132,7 +176,7 @@ def grid(prior: JointPrior, frame: Frame) -> Points:
         log_prior = log_prior + block.log_weights[index[:, column]]
     groups, n_groups = _groups(prior, steps, index, n)
     return Points(
-        key=("grid", frame),
+        key=repr(frame),  # whose hash is computed once
         values=values,
         log_prior=log_prior,
         log_density=log_density.clamp(-745, 745),
@@ -143,6 +187,7 @@ def grid(prior: JointPrior, frame: Frame) -> Points:
         groups=groups,
         n_groups=n_groups,
         listed=frozenset(name for block in prior.listed for name in block.names),
+        is_common=frame.is_home,
     )
 
 

@@ -16,6 +16,7 @@ from bensemble_core.design.batch import Batch, conditional, joined
 from bensemble_core.design.eig import Estimates
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event
+from bensemble_core.design.points import Array
 from bensemble_core.design.search import refine, starts
 from bensemble_core.design.spaces import Row
 from bensemble_core.design.spec import Spec
@@ -23,7 +24,6 @@ from bensemble_core.design.tables import Method
 from bensemble_core.errors import InvalidData
 from bensemble_core.randomness import derive
 
-Array = npt.NDArray[np.float64]
 ROUGH = 1e-3  # relative error of the best score beyond which the contenders are compared on finer grids
 Reason = Literal["best", "tie", "random"]
 
@@ -68,21 +68,19 @@ class Request:
 
 def choose(spec: Spec, batch: Batch, request: Request, memory: Memory, count: int) -> list[Proposal]:
     """Greedy picks from a batch that holds the pending designs; fewer than `count` when no more can be afforded."""
-    used = Counter([row for row, _ in request.events[request.n_prior :]])
-    used.update(request.pending)
-    spent = spec.model.spent(used)
+    run = [row for row, _ in request.events[request.n_prior :]] + list(request.pending)
     found: list[Proposal] = []
     for pick in range(count):
         turn = len(request.events) + len(request.pending) + pick
         candidates = _candidates(spec, batch, request, memory)
-        allowed = _allowed(spec, candidates, request, used, spent)
-        if not allowed.any():
+        scores = _allowed(spec, candidates, request, run)
+        best = int(scores.argmax())
+        if scores[best] == -math.inf:
             break
-        chosen, reason = _pick(spec, candidates, allowed, used, turn)
-        proposal, row = _proposal(spec, batch, candidates, allowed, chosen, reason)
+        chosen, reason = _pick(spec, candidates, scores, best, run, turn)
+        proposal, row = _proposal(spec, batch, candidates, scores, chosen, reason)
         found.append(proposal)
-        used[row] += 1
-        spent += proposal.cost
+        run.append(row)
         if pick + 1 < count:
             batch = joined(spec.model, batch, row, memory, seed=spec.select.seed)
     return found
@@ -102,7 +100,9 @@ class _Candidates:
 def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _Candidates:
     model, seed = spec.model, spec.select.seed
     if model.space.is_listed:
-        return _sharp(spec, batch, request, _scored(spec, batch, model.space.all(), memory), memory)
+        found = conditional(model, batch, model.space.all(), memory, seed=seed)
+        valued = _valued(model.space.all(), model.listed_costs, found)
+        return _sharp(spec, batch, request, valued, memory)
     rows = starts(model.space, seed, request.fixed)
     if spec.select.rule == "random":
         return _scored(spec, batch, rows, memory)
@@ -120,9 +120,7 @@ def _scored(spec: Spec, batch: Batch, rows: Tensor, memory: Memory) -> _Candidat
 
 def _valued(rows: Tensor, costs: Array, found: Estimates) -> _Candidates:
     worth = found.eig if found.utility is None else found.utility
-    return _Candidates(
-        rows=rows, costs=costs, estimates=found, scores=worth.numpy() / costs, se=found.se.numpy() / costs
-    )
+    return _Candidates(rows=rows, costs=costs, estimates=found, scores=worth / costs, se=found.se / costs)
 
 
 def _sharp(spec: Spec, batch: Batch, request: Request, found: _Candidates, memory: Memory) -> _Candidates:
@@ -139,48 +137,46 @@ def _sharp(spec: Spec, batch: Batch, request: Request, found: _Candidates, memor
         found.rows,
         found.estimates,
         memory,
-        torch.as_tensor(contenders),
+        contenders,
         seed=spec.select.seed,
     )
     return _valued(found.rows, found.costs, estimates)
 
 
-def _allowed(
-    spec: Spec, candidates: _Candidates, request: Request, used: Counter[Row], spent: float
-) -> npt.NDArray[np.bool_]:
-    """Designs that may be proposed: with the fixed values, not excluded, not run too often, within the budget: [J]."""
+def _allowed(spec: Spec, candidates: _Candidates, request: Request, run: Sequence[Row]) -> Array:
+    """The scores, −inf where a design may not be proposed: without the fixed values, excluded, run too often, or beyond
+    the budget: [J]."""
+    if not request.fixed and not request.excluded and spec.select.max_repeats is None and spec.budget == math.inf:
+        return candidates.scores
     rows = candidates.rows.numpy()
-    allowed = np.ones(len(rows), dtype=np.bool_)
-    if request.fixed:
-        for i, name in enumerate(spec.model.space.names):
-            if name in request.fixed:
-                allowed &= rows[:, i] == request.fixed[name]
-        if not allowed.any():
-            raise InvalidData(f"no design has the fixed values {dict(request.fixed)}; fix others, or fewer")
+    wrong: list[npt.NDArray[np.bool_]] = []
+    for i, name in enumerate(spec.model.space.names):
+        if name in request.fixed:
+            wrong.append(rows[:, i] != request.fixed[name])
+    if wrong and np.logical_or.reduce(wrong).all():
+        raise InvalidData(f"no design has the fixed values {dict(request.fixed)}; fix others, or fewer")
     worn = set(request.excluded)
     if spec.select.max_repeats is not None:
-        worn |= {row for row, times in used.items() if times >= spec.select.max_repeats}
-    for row in worn:
-        allowed &= (rows != np.array(row)).any(1)
+        worn |= {row for row, times in Counter(run).items() if times >= spec.select.max_repeats}
+    wrong += [(rows == np.array(row)).all(1) for row in worn]
     if spec.budget < math.inf:
-        allowed &= candidates.costs <= spec.budget - spent + 1e-9
-    return allowed
+        wrong.append(candidates.costs > spec.budget - spec.model.spent(Counter(run)) + 1e-9)
+    return np.where(np.logical_or.reduce(wrong), -math.inf, candidates.scores) if wrong else candidates.scores
 
 
 def _pick(
-    spec: Spec, candidates: _Candidates, allowed: npt.NDArray[np.bool_], used: Counter[Row], turn: int
+    spec: Spec, candidates: _Candidates, scores: Array, best: int, run: Sequence[Row], turn: int
 ) -> tuple[int, Reason]:
     """The number of the chosen row. Ties go to the least used, and among those by the seed."""
     select = spec.select
-    if select.rule == "random" or _uniform(select.seed, turn, 0) < select.epsilon:
-        places = allowed.nonzero()[0]
+    if select.rule == "random" or (select.epsilon > 0 and _uniform(select.seed, turn, 0) < select.epsilon):
+        places = (scores > -math.inf).nonzero()[0]
         return int(places[int(_uniform(select.seed, turn, 1) * len(places))]), "random"
-    scores = np.where(allowed, candidates.scores, -math.inf)
-    best = int(scores.argmax())
     tolerance = max(select.tie_tol, 2 * float(candidates.se[best]))
     ties = (scores >= scores[best] - tolerance).nonzero()[0]
     if len(ties) == 1:
         return best, "best"
+    used = Counter(run)
     counts = [used[tuple(candidates.rows[place].tolist())] for place in ties.tolist()]
     fresh = [place for place, n in zip(ties.tolist(), counts, strict=True) if n == min(counts)]
     chosen = fresh[int(_uniform(select.seed, turn, 2) * len(fresh))]
@@ -196,13 +192,14 @@ def _proposal(
     spec: Spec,
     batch: Batch,
     candidates: _Candidates,
-    allowed: npt.NDArray[np.bool_],
+    scores: Array,
     chosen: int,
     reason: Reason,
 ) -> tuple[Proposal, Row]:
     decode, found = spec.model.space.decode, candidates.estimates
-    rows, eigs, ses = candidates.rows.numpy(), found.eig.numpy(), found.se.numpy()
-    others = np.where(allowed & (rows != rows[chosen]).any(1), candidates.scores, -math.inf)
+    rows, eigs, ses = candidates.rows.numpy(), found.eig, found.se
+    others = scores.copy()
+    others[chosen] = -math.inf  # no two rows are the same
     second = int(others.argmax())
     runner_up = None
     if others[second] > -math.inf:

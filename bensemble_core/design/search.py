@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from bensemble_core.design.batch import Batch, conditional, differentiable
+from bensemble_core.design.gaussian import GaussianBelief
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Model
+from bensemble_core.design.shelf import method_of
 from bensemble_core.design.spaces import Space, sobol, unique_rows
 from bensemble_core.errors import InvalidData
 
@@ -51,15 +53,17 @@ def refine(
     moving = [i for i, v in enumerate(model.space.variables) if v.kind != "values" and v.name not in fixed]
     if not moving:
         return best
-    if isinstance(batch.columns, Tensor) or _has_gradient(model, batch, best, memory, seed):
+    if _has_gradient(model, batch, best, memory):
         found = _climb(model, batch, best, moving)
     else:
         found = _look_around(model, batch, best, moving, memory, seed)
     return unique_rows(torch.cat([_whole(model.space, found, fixed), best]))
 
 
-def _has_gradient(model: Model, batch: Batch, rows: Tensor, memory: Memory, seed: int) -> bool:
-    return conditional(model, batch, rows[:1], memory, seed=seed).method != "bounds"
+def _has_gradient(model: Model, batch: Batch, rows: Tensor, memory: Memory) -> bool:
+    if isinstance(batch.belief, GaussianBelief) or batch.columns is not None:
+        return True
+    return method_of(model, batch.belief.points, rows[:1], memory) != "bounds"
 
 
 def _to_unit(space: Space, rows: Tensor) -> Tensor:
@@ -117,7 +121,7 @@ def _look_around(model: Model, batch: Batch, rows: Tensor, moving: list[int], me
         u = (_to_unit(model.space, best) + width * shift).clamp(0, 1)
         around = torch.cat([best, _relaxed(model.space, best.expand(N_AROUND, -1), u, moving)])
         around = around[model.space.admits(around)]
-        scores = conditional(model, batch, around, memory, seed=seed).eig / model.costs(around)
+        scores = conditional(model, batch, around, memory, seed=seed).eig / model.costs(around).numpy()
         best, width = around[int(scores.argmax())][None], width / 3
     return torch.cat([best, rows])
 

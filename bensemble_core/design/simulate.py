@@ -4,9 +4,11 @@ Each truth is a draw of the prior (or given); a policy proposes, the model answe
 What comes out are curves over rounds: the posterior sd, the error, and how often the interval holds the truth.
 """
 
+import copy
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -18,6 +20,7 @@ from bensemble_core.errors import InvalidOption
 from bensemble_core.randomness import derive
 
 Report: TypeAlias = Callable[[int, int, str], None]  # (done, total, message); may raise to cancel
+Keep: TypeAlias = Callable[[Callable[[], dict[str, Any]]], None]  # given what tells how far it is, to be asked or not
 MAX_TRUTHS = 10_000
 MAX_ROUNDS = 1000
 LEVEL = 0.95  # of the interval whose coverage is counted
@@ -55,10 +58,29 @@ class Curve:
 
 @dataclass(kw_only=True)
 class _Sums:
+    """Over truths, of one policy."""
+
     sd: dict[str, list[float]] = field(default_factory=dict)
     square: dict[str, list[float]] = field(default_factory=dict)
     inside: dict[str, list[float]] = field(default_factory=dict)
     information: list[float] = field(default_factory=list)
+    n: int = 0
+
+    @classmethod
+    def empty(cls, names: Sequence[str], rounds: int) -> "_Sums":
+        columns = [{name: [0.0] * (rounds + 1) for name in names} for _ in range(3)]
+        return cls(sd=columns[0], square=columns[1], inside=columns[2], information=[0.0] * (rounds + 1))
+
+    def curve(self, policy: str) -> Curve:
+        n = self.n
+        return Curve(
+            policy=policy,
+            sd={name: [x / n for x in row] for name, row in self.sd.items()},
+            rmse={name: [math.sqrt(x / n) for x in row] for name, row in self.square.items()},
+            coverage={name: [x / n for x in row] for name, row in self.inside.items()},
+            information=[x / n for x in self.information],
+            n_truths=n,
+        )
 
 
 def simulate(
@@ -69,39 +91,40 @@ def simulate(
     truths: Sequence[Mapping[str, float]] | int = 20,
     seed: int = 0,
     report: Report | None = None,
+    keep: Keep | None = None,
+    resume: Mapping[str, Any] | None = None,
 ) -> list[Curve]:
-    """Run every policy on every truth; the same truths and the same luck for all policies."""
+    """Run every policy on every truth; the same truths and the same luck for all policies.
+
+    `keep` is called after every truth; what it gets tells, as JSON, how far the simulation is. Handed back as `resume`
+    with the same request, it goes on from there and ends with the same curves to the last bit.
+    """
     if not 1 <= rounds <= MAX_ROUNDS:
         raise InvalidOption(f"rounds is 1 to {MAX_ROUNDS}, got {rounds}")
     chosen = _truths(experiment, truths, seed)
-    names = experiment.spec.model.prior.names
-    curves, done, total = [], 0, len(chosen) * len(policies)
     for policy in policies:
         _check(experiment, policy)
-        zeros = {name: [0.0] * (rounds + 1) for name in names}
-        sums = _Sums(
-            sd={name: list(row) for name, row in zeros.items()},
-            square={name: list(row) for name, row in zeros.items()},
-            inside={name: list(row) for name, row in zeros.items()},
-            information=[0.0] * (rounds + 1),
-        )
-        for number, truth in enumerate(chosen):
-            _run(experiment, policy, truth, rounds, derive(seed, number), sums)
-            done += 1
+    names = experiment.spec.model.prior.names
+    curves = [Curve(**stated) for stated in resume["curves"]] if resume else []
+    under_way = _Sums(**copy.deepcopy(resume["sums"])) if resume else None
+    total = len(chosen) * len(policies)
+    for policy in policies[len(curves) :]:
+        sums = under_way or _Sums.empty(names, rounds)
+        under_way = None
+        for number in range(sums.n, len(chosen)):
+            _run(experiment, policy, chosen[number], rounds, derive(seed, number), sums)
+            sums.n += 1
             if report is not None:
-                report(done, total, f"{policy.name}: {number + 1} of {len(chosen)} truths")
-        n = len(chosen)
-        curves.append(
-            Curve(
-                policy=policy.name,
-                sd={name: [x / n for x in row] for name, row in sums.sd.items()},
-                rmse={name: [math.sqrt(x / n) for x in row] for name, row in sums.square.items()},
-                coverage={name: [x / n for x in row] for name, row in sums.inside.items()},
-                information=[x / n for x in sums.information],
-                n_truths=n,
-            )
-        )
+                done = len(curves) * len(chosen) + sums.n
+                report(done, total, f"{policy.name}: {sums.n} of {len(chosen)} truths")
+            if keep is not None:
+                keep(functools.partial(_standing, curves, sums))
+        curves.append(sums.curve(policy.name))
     return curves
+
+
+def _standing(curves: Sequence[Curve], sums: _Sums) -> dict[str, Any]:
+    return {"curves": [asdict(curve) for curve in curves], "sums": asdict(sums)}
 
 
 def _truths(experiment: Experiment, truths: Sequence[Mapping[str, float]] | int, seed: int) -> list[dict[str, float]]:

@@ -3,122 +3,216 @@
 A table depends on the points and the designs, not on what has been observed: between rounds only the weights change.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bensemble_core.design.families import Arguments
-from bensemble_core.design.memory import Memory, refuse_unless_rare
+from bensemble_core.design.memory import refuse_unless_rare
 from bensemble_core.design.model import Model
-from bensemble_core.design.nodes import Nodes, can_enumerate, place_nodes
-from bensemble_core.design.points import Points
+from bensemble_core.design.nodes import Nodes, place_nodes
+from bensemble_core.design.points import Array, Points
 
 CHUNK = 131_072  # numbers worked on at once: a block that fits the cache is made in half the time
-KEPT = 36_000_000  # numbers of a table that is kept between rounds; a larger one is computed block by block each time
+DROPPED = 1e-15  # of the weights in all, without which a table used once is made
 
+Numbers = TypeVar("Numbers", Tensor, Array)
 Method = Literal["enumeration", "quadrature", "bounds", "linear_gaussian"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Table:
-    """A block of designs. `matrix` has Y·J rows of p(y | θ, ξ), then J of H[y | θ, ξ], then, with a utility, J of
-    E[U | θ, ξ]; P columns."""
+class Layout:
+    """A block of designs: Y·J rows of p(y | θ, ξ), then J of H[y | θ, ξ], then, with a utility, J of E[U | θ, ξ]; P
+    columns. Where it `is_closed` the rows of the last outcome are left out."""
 
-    matrix: Tensor  # [(Y + 1 or 2) J, P]
     n_outcomes: int
     n_designs: int
     has_utility: bool
     node_weights: Tensor | None  # [Y, J]
-    is_complete: bool
+    is_complete: bool  # all outcomes are there
+    sums_to_one: bool  # at every point
+    is_closed: bool = False
+    error: float = 0.0  # of an entry
+
+    def outcomes(self, product: Numbers) -> Numbers:
+        """The part of a product that belongs to p(y | θ, ξ), without the last outcome where it is closed: [Y, J, c]."""
+        n = self.n_outcomes - self.is_closed
+        return product[: n * self.n_designs].reshape(n, self.n_designs, -1)
+
+    def entropies(self, product: Numbers) -> Numbers:
+        """The part that belongs to H[y | θ, ξ]: [J, c]."""
+        first = (self.n_outcomes - self.is_closed) * self.n_designs
+        return product[first : first + self.n_designs]
+
+    def utilities(self, product: Numbers) -> Numbers:
+        """The part that belongs to E[U | θ, ξ]: [J, c], empty without a utility."""
+        return product[-self.n_designs :] if self.has_utility else product[:0]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Table(Layout):
+    """A block that is held."""
+
+    points: Points
+    rows: Tensor  # [(Y + 1 or 2) J, P], or fewer of which these are mixed
+    mix: Tensor | None = None  # [(Y + 1 or 2) J, k]
+
+    @property
+    def size(self) -> int:
+        """Numbers held."""
+        return self.rows.numel() + (0 if self.mix is None else self.mix.numel())
+
+    def times(self, x: Tensor) -> Tensor:
+        """The matrix times x [P, c]."""
+        return self.mixed(self.rows @ x)
+
+    def mixed(self, product: Tensor) -> Tensor:
+        """What the matrix times something is, from what the rows held times that are."""
+        return product if self.mix is None else self.mix @ product
+
+    def by_group(self, weights: Tensor) -> Tensor:
+        """The matrix times the weights [P] of each group of equal targets: [(Y + 1 or 2) J, G]."""
+        order = self.points.group_order
+        rows = self.rows if order is None else self.rows[:, order]
+        return self.mixed(grouped(rows, weights, self.points, order))
 
     @property
     def probs(self) -> Tensor:
-        """[Y, J, P]"""
-        return self.matrix[: self.n_outcomes * self.n_designs].reshape(self.n_outcomes, self.n_designs, -1)
-
-    @property
-    def entropies(self) -> Tensor:
-        """[J, P]"""
-        first = self.n_outcomes * self.n_designs
-        return self.matrix[first : first + self.n_designs]
-
-    @property
-    def utilities(self) -> Tensor | None:
-        """[J, P]"""
-        return self.matrix[-self.n_designs :] if self.has_utility else None
+        """p(y | θ, ξ) where nothing is left out or mixed: [Y, J, P]."""
+        assert self.mix is None
+        assert not self.is_closed
+        return self.outcomes(self.rows)
 
 
-def method_of(model: Model, points: Points, rows: Tensor) -> Method:
-    """How EIG is computed at these points, judged at a few of the designs and at the extremes of their arguments."""
-    some = rows if len(rows) <= 64 else rows[torch.linspace(0, len(rows) - 1, 64).round().long()]
-    arguments, _ = _arguments(model, points, some)
-    if not can_enumerate(model, arguments, points.log_prior):
-        return "bounds"
-    return "enumeration" if model.is_discrete else "quadrature"
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stream(Layout):
+    """A block too large for the cache and used once: made and multiplied by slices of the points, and only of those
+    that have weight."""
+
+    model: Model
+    points: Points
+    designs: Tensor  # [J, D]
+    placed: "Placed"
+
+    def times(self, x: Tensor) -> Tensor:
+        """The matrix times columns of weights x [P, c], up to DROPPED of their sum."""
+        return torch.stack([self._at(some) @ x[some] for some in self._slices(_weighty(x))]).sum(0)
+
+    def by_group(self, weights: Tensor) -> Tensor:
+        """The matrix times the weights [P] of each group of equal targets: [(Y + 1 or 2) J, G]."""
+        some, order = _weighty(weights[:, None]), self.points.group_order
+        if order is not None:
+            has_weight = torch.zeros(self.points.n, dtype=torch.bool)
+            has_weight[some] = True
+            some = order[has_weight[order]]
+        return sum(  # type: ignore[return-value]
+            grouped(self._at(part), weights, self.points, part) for part in self._slices(some)
+        )
+
+    def _slices(self, some: Tensor) -> Sequence[Tensor]:
+        stride = max(1, CHUNK // (self.n_designs * (self.n_outcomes + 1)))
+        return some.split(stride)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _at(self, some: Tensor) -> Tensor:
+        theta = {name: column[some] for name, column in self.points.values.items()}
+        return filled(self.model, theta, self.designs, self.placed.at(some, self.points.n))
 
 
-def blocks(model: Model, points: Points, rows: Tensor, memory: Memory) -> Iterator[Table]:
-    """The table of designs [J, D], in blocks; kept in memory where it is small enough."""
-    key = ("table", points.key, rows.numpy().tobytes())
-    kept: list[Table] | None = memory.find(key)
-    if kept is not None:
-        yield from kept
-        return
-    arguments, _ = _arguments(model, points, rows[:1])
-    n_outcomes = len(place_nodes(model, arguments, points.log_prior, 1).coordinates)
-    made: list[Table] = []
-    size, first = 0, 0
-    while first < len(rows):
-        stride = max(1, CHUNK // (points.n * (n_outcomes + 1)))
-        table = build(model, points, rows[first : first + stride])
-        yield table
-        first, n_outcomes = first + table.n_designs, table.n_outcomes
-        size += table.matrix.numel()
-        made = [*made, table] if size <= KEPT else []
-    if size <= KEPT:
-        memory.keep(key, _joined(made), size)
+def grouped(rows: Tensor, weights: Tensor, points: Points, some: Tensor | None) -> Tensor:
+    """Σ w_p row_p over the points of each group, of rows [R, n] at some of the points, group after group: [R, G].
+
+    As products with a few columns at a time, one for each group that a run of points has part in: far quicker than to
+    add point by point.
+    """
+    assert points.groups is not None
+    groups, w = (points.groups, weights) if some is None else (points.groups[some], weights[some])
+    found = torch.zeros(len(rows), points.n_groups, dtype=torch.float64)
+    if rows.requires_grad:
+        return found.index_add(1, groups, rows * w)
+    stride = min(max(4 * points.n // points.n_groups, 64), 8192)
+    for first in range(0, len(groups), stride):
+        part = slice(first, first + stride)
+        low, high = int(groups[part][0]), int(groups[part][-1]) + 1
+        columns = torch.zeros(len(w[part]), high - low, dtype=torch.float64)
+        columns[torch.arange(len(columns)), groups[part] - low] = w[part]
+        found[:, low:high] += rows[:, part] @ columns
+    return found
 
 
-def _joined(made: list[Table]) -> list[Table]:
-    """Neighbours with the same nodes as one table: fewer and larger products in every later round."""
-    found: list[list[Table]] = []
-    for table in made:
-        if found and found[-1][0].n_outcomes == table.n_outcomes and found[-1][0].is_complete == table.is_complete:
-            found[-1].append(table)
-        else:
-            found.append([table])
-    return [run[0] if len(run) == 1 else _concatenated(run) for run in found]
+def _weighty(x: Tensor) -> Tensor:
+    """Numbers of the points that hold all but DROPPED of every column of weights [P, c]: [n].
+
+    Points are told apart by powers of two, which is much quicker than to sort them.
+    """
+    greatest = x.numpy().max(1)
+    _, power = np.frexp(greatest)
+    power -= power.min()
+    few = np.bincount(power, greatest).cumsum() <= DROPPED
+    return torch.from_numpy((~few[power] & (greatest > 0)).nonzero()[0])
 
 
-def _concatenated(run: list[Table]) -> Table:
-    first = run[0]
-    n_designs = sum(table.n_designs for table in run)
-    parts = [torch.cat([table.probs for table in run], 1).flatten(0, 1)]
-    parts += [table.entropies for table in run]
-    parts += [table.utilities for table in run if table.utilities is not None]
-    weights = [table.node_weights for table in run if table.node_weights is not None]
-    return Table(
-        matrix=torch.cat(parts),
-        n_outcomes=first.n_outcomes,
-        n_designs=n_designs,
-        has_utility=first.has_utility,
-        node_weights=torch.cat(weights, 1) if weights else None,
-        is_complete=first.is_complete,
-    )
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Placed:
+    """Arguments of the outcomes at designs × points, and the outcomes to sum over."""
+
+    arguments: Sequence[Arguments]  # [J, P] each
+    undefined: Tensor | None  # [J, P]
+    nodes: Nodes
+
+    def at(self, some: Tensor, n_points: int) -> "Placed":
+        """The same at some of the points, by number."""
+        return Placed(
+            arguments=[
+                {name: a[..., some] if a.ndim and a.shape[-1] == n_points else a for name, a in found.items()}
+                for found in self.arguments
+            ],
+            undefined=None if self.undefined is None else self.undefined[:, some],
+            nodes=self.nodes,
+        )
 
 
 def build(model: Model, points: Points, rows: Tensor) -> Table:
     """One block; differentiable in the designs (nodes stay where they are)."""
-    n_designs = len(rows)
-    arguments, undefined = _arguments(model, points, rows)
-    nodes = place_nodes(model, arguments, points.log_prior, n_designs)
-    shape = (len(nodes.coordinates), n_designs, points.n)
+    placed = _placed(model, points, rows)
+    made = filled(model, points.values, rows, placed)
+    return Table(points=points, rows=made, **_layout(model, placed, len(rows)))
+
+
+def stream(model: Model, points: Points, rows: Tensor) -> Stream:
+    placed = _placed(model, points, rows)
+    return Stream(model=model, points=points, designs=rows, placed=placed, **_layout(model, placed, len(rows)))
+
+
+def _placed(model: Model, points: Points, rows: Tensor) -> Placed:
+    arguments, undefined = arguments_at(model, points, rows)
+    nodes = place_nodes(model, arguments, points.log_prior, len(rows))
+    return Placed(arguments=arguments, undefined=undefined, nodes=nodes)
+
+
+def _layout(model: Model, placed: Placed, n_designs: int) -> dict[str, Any]:
+    nodes = placed.nodes
+    return {
+        "n_outcomes": len(nodes.coordinates),
+        "n_designs": n_designs,
+        "has_utility": model.utility is not None,
+        "node_weights": nodes.weights,
+        "is_complete": nodes.is_complete,
+        "sums_to_one": nodes.is_complete and nodes.weights is None and placed.undefined is None,
+    }
+
+
+def filled(model: Model, theta: Mapping[str, Tensor], rows: Tensor, placed: Placed) -> Tensor:
+    """The rows of a block at designs [J, D] and points θ [P]: [(Y + 1 or 2) J, P]."""
+    nodes, undefined = placed.nodes, placed.undefined
+    n_points = next(iter(theta.values())).shape[0]
+    shape = (len(nodes.coordinates), len(rows), n_points)
     log_p = torch.zeros((), dtype=torch.float64)
     entropy = torch.zeros((), dtype=torch.float64)
-    for i, (variable, found) in enumerate(zip(model.outcomes, arguments, strict=True)):
+    for i, (variable, found) in enumerate(zip(model.outcomes, placed.arguments, strict=True)):
         at = nodes.coordinates[..., i, None]  # [Y, J, 1]
         if variable.family.is_discrete:
             term = variable.family.log_prob(found, at)
@@ -134,17 +228,10 @@ def build(model: Model, points: Points, rows: Tensor) -> Table:
     entropy = entropy.expand(shape[1:])
     if undefined is not None:  # a sliver of the prior: leaves no trace beyond its mass
         p, entropy = torch.where(undefined, 0.0, p), torch.where(undefined, 0.0, entropy)
-    parts = [p.reshape(-1, points.n), entropy]
+    parts = [p.reshape(-1, n_points), entropy]
     if model.utility is not None:
-        parts.append(_utility(model, points, rows, nodes, p))
-    return Table(
-        matrix=torch.cat(parts),
-        n_outcomes=shape[0],
-        n_designs=n_designs,
-        has_utility=model.utility is not None,
-        node_weights=nodes.weights,
-        is_complete=nodes.is_complete,
-    )
+        parts.append(_utility(model, theta, rows, nodes, p))
+    return torch.cat(parts)
 
 
 def _entropy(log_p: Tensor) -> Tensor:
@@ -152,7 +239,7 @@ def _entropy(log_p: Tensor) -> Tensor:
     return (-log_p.exp() * log_p.clamp(min=-1e4)).sum(0)
 
 
-def _arguments(model: Model, points: Points, rows: Tensor) -> tuple[Sequence[Arguments], Tensor | None]:
+def arguments_at(model: Model, points: Points, rows: Tensor) -> tuple[Sequence[Arguments], Tensor | None]:
     """Arguments at [J, P], with those of a good point where they are not defined; and where that is."""
     found = model.arguments(points.values, rows[:, None, :])
     undefined: Tensor | None = None
@@ -176,10 +263,10 @@ def _arguments(model: Model, points: Points, rows: Tensor) -> tuple[Sequence[Arg
     return cleaned, undefined
 
 
-def _utility(model: Model, points: Points, rows: Tensor, nodes: Nodes, p: Tensor) -> Tensor:
+def _utility(model: Model, theta: Mapping[str, Tensor], rows: Tensor, nodes: Nodes, p: Tensor) -> Tensor:
     """E[U(θ, ξ, y) | θ, ξ]: [J, P]."""
     assert model.utility is not None
-    values = model.values(points.values, rows[:, None, :])
+    values = model.values(theta, rows[:, None, :])
     for i, variable in enumerate(model.outcomes):
         y = nodes.coordinates[..., i, None]
         values[variable.name] = y if variable.family.is_discrete else variable.family.outcome(y)

@@ -1,5 +1,6 @@
 """Experiments: stated as JSON, refused where they are wrong, and simulated before anyone is recruited."""
 
+import importlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from tests.app.working import on_sqlite
 from tests.core.design.test_expressions import HOSTILE
 
 DEAR = {"max_design_work": 1000.0}
+simulations = importlib.import_module("bensemble_core.design.simulate")  # its package has a function of that name
 
 
 def test_an_experiment_is_kept_as_it_was_stated(service: Service) -> None:
@@ -249,6 +251,34 @@ def test_a_simulation_of_chosen_truths_and_its_refusals(service: Service) -> Non
         ({"truths": [{"theta": 5.0}] * 1001, "rounds": 1000}, "/rounds"),
     ):
         assert pointers(refused(service, "POST", path, 422, json={**wanted, **changes})) == [pointer]
+
+
+def test_a_simulation_cut_short_goes_on_where_it_was(
+    database: Database, make_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = make_service(database, checkpoint_seconds=1e-9, max_attempts=1)
+    made = session(service)
+    path = f"/experiments/{made['experiment_id']}/simulations"
+    wanted = {"n_draws": 4, "rounds": 2, "policies": ["random", "fixed"], "seed": 3}
+    run, truths = simulations._run, []
+
+    def until_the_sixth(*arguments: Any) -> None:
+        truths.append(arguments[2])
+        if len(truths) == 6:
+            raise MemoryError
+        run(*arguments)
+
+    monkeypatch.setattr(simulations, "_run", until_the_sixth)
+    asked = service.post(path, wanted, 202)
+    service.run_jobs()
+    assert service.get(f"/simulations/{asked['simulation']['id']}")["status"] != "succeeded"
+    service.post(f"/jobs/{asked['job']['id']}/retry")
+    service.run_jobs()
+    found = service.get(f"/simulations/{asked['simulation']['id']}")
+    assert (found["status"], len(truths)) == ("succeeded", 6 + 3)
+    again = service.post(path, wanted, 202)
+    service.run_jobs()
+    assert service.get(f"/simulations/{again['simulation']['id']}")["curves"] == found["curves"]
 
 
 def test_a_waiting_simulation_can_be_cancelled(service: Service) -> None:

@@ -15,7 +15,8 @@ from bensemble_core.design.bounds import bounds
 from bensemble_core.design.infer import points_belief
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.points import grid, home
-from bensemble_core.design.tables import blocks
+from bensemble_core.design.shelf import blocks
+from bensemble_core.design.tables import Table
 from tests.core.design.specs import DIGIT_SPAN, LINEAR, changed
 
 NORMAL_PRIOR = {"theta": {"dist": "normal", "loc": 0.3, "scale": 0.8}}
@@ -470,29 +471,34 @@ def test_utility_of_a_continuous_outcome_is_its_expectation() -> None:
 
 
 def test_a_table_is_computed_once_and_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bensemble_core.design import tables
+    from bensemble_core.design import shelf
 
     experiment = Experiment.from_spec(DIGIT_SPAN)
     model, memory = experiment.spec.model, Memory()
     points = grid(model.prior, home(1))
-    whole = list(blocks(model, points, model.space.all(), memory))
-    assert [t.n_designs for t in whole] == [15]
-    again = list(blocks(model, points, model.space.all(), memory))
-    assert all(a is b for a, b in zip(whole, again, strict=True))
-    monkeypatch.setattr(tables, "CHUNK", 161 * 3 * 4)
-    small = Memory()
-    parts = list(blocks(model, points, model.space.all(), small))
-    assert [t.n_designs for t in parts] == [4, 4, 4, 3]
-    torch.testing.assert_close(torch.cat([t.entropies for t in parts]), whole[0].entropies, rtol=0, atol=0)
-    torch.testing.assert_close(torch.cat([t.probs for t in parts], 1), whole[0].probs, rtol=0, atol=0)
-    (kept,) = blocks(model, points, model.space.all(), small)
-    torch.testing.assert_close(kept.matrix, whole[0].matrix, rtol=0, atol=0)
+    (whole,) = blocks(model, points, model.space.all(), memory)
+    assert whole.n_designs == 15
+    (again,) = blocks(model, points, model.space.all(), memory)
+    assert again is whole
+    monkeypatch.setattr(shelf, "CHUNK", 161 * 3 * 4)
+    some = model.space.all().clone()
+    parts = list(blocks(model, points, some, memory))
+    assert [part.n_designs for part in parts] == [4, 4, 4, 3]
+    (kept,) = blocks(model, points, model.space.all(), Memory())
+    assert isinstance(kept, Table)
+    assert isinstance(whole, Table)
+    torch.testing.assert_close(kept.rows, whole.rows, rtol=0, atol=0)
 
 
 def test_a_table_too_large_to_keep_is_still_worked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bensemble_core.design import tables
+    from bensemble_core.design import shelf, tables
 
-    monkeypatch.setattr(tables, "KEPT", 1000)
+    monkeypatch.setattr(shelf, "KEPT", 1000)
+    monkeypatch.setattr(shelf, "CHUNK", 4000)
     monkeypatch.setattr(tables, "CHUNK", 4000)
-    found = Experiment.from_spec(DIGIT_SPAN).eig([{"xi": 7}, {"xi": 5}])
+    experiment = Experiment.from_spec(DIGIT_SPAN)
+    assert [e.eig for e in experiment.eig()][4:7] == pytest.approx(
+        [0.176599709500, 0.216066729865, 0.231138302111], abs=1e-9
+    )
+    found = experiment.eig([{"xi": 7}, {"xi": 5}])
     assert [e.eig for e in found] == pytest.approx([0.231138302111, 0.176599709500], abs=1e-9)

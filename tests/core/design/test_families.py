@@ -150,3 +150,20 @@ def test_wrong_arguments_are_named(name: str, arguments: dict[str, Tensor], wron
 )
 def test_impossible_outcomes_are_not_admitted(name: str, y: float) -> None:
     assert {**DISCRETE, **CONTINUOUS}[name].admits(y) is not None
+
+
+@pytest.mark.parametrize("dispersion", [1e-9, 1e-12, 1e-15])
+def test_counts_with_next_to_no_dispersion_are_poisson(dispersion: float) -> None:
+    y = torch.arange(0, 60, dtype=torch.float64)
+    found = DISCRETE["negative_binomial"].log_prob({"mean": t(20), "dispersion": t(dispersion)}, y)
+    far = dispersion * ((y - 20).square() - y).abs() / 2  # the first term of what separates the two
+    assert ((found - torch.as_tensor(stats.poisson(20).logpmf(y.numpy()))).abs() <= far + 1e-12).all()
+
+
+def test_the_two_forms_of_the_negative_binomial_meet() -> None:
+    y = torch.arange(0, 60, dtype=torch.float64)
+    below, above = (
+        DISCRETE["negative_binomial"].log_prob({"mean": t(20), "dispersion": t(a)}, y)
+        for a in (1e-4 * (1 - 1e-12), 1e-4 * (1 + 1e-12))
+    )
+    torch.testing.assert_close(below, above, rtol=0, atol=1e-8)

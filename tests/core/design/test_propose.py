@@ -1,6 +1,7 @@
 """The next design: best for its cost, ties by rule, batches, searches, guards and simulations."""
 
 import itertools
+import json
 from typing import Any
 
 import numpy as np
@@ -275,6 +276,25 @@ def test_simulations_can_be_cancelled_and_check_their_truths() -> None:
         simulate(experiment, rounds=1, policies=[Policy(name="fixed")], truths=1)
     one = simulate(experiment, rounds=3, truths=[{"theta": 5.0}], seed=1)
     assert one == simulate(Experiment.from_spec(DIGIT_SPAN), rounds=3, truths=[{"theta": 5.0}], seed=1)
+
+
+def test_a_simulation_cut_short_goes_on_to_the_same_curves() -> None:
+    experiment = Experiment.from_spec(DIGIT_SPAN)
+    policies = [Policy(name="random"), Policy(name="fixed", designs=({"xi": 7},))]
+    asked: dict[str, Any] = {"rounds": 3, "policies": policies, "truths": 3, "seed": 2}
+    stages: list[str] = []
+    whole = simulate(experiment, **asked, keep=lambda standing: stages.append(json.dumps(standing())))
+    assert len(stages) == 6
+    for n, stage in enumerate(stages, 1):
+        seen: list[int] = []
+        left = simulate(
+            Experiment.from_spec(DIGIT_SPAN),
+            **asked,
+            resume=json.loads(stage),
+            report=lambda done, _, __, seen=seen: seen.append(done),  # type: ignore[misc]
+        )
+        assert left == whole
+        assert seen == list(range(n + 1, 7))
 
 
 def test_every_pair_of_a_small_space_is_beaten_by_none() -> None:
