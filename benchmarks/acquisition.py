@@ -1,8 +1,8 @@
 """Scores of a pool beside peers and beside one read of the memory: `python benchmarks/acquisition.py [--quick]`.
 
 Every figure is a ratio of wall times taken by turns, so that a busy machine slows both. Ours starts from logits (the
-peers are given probabilities or log-probabilities, made beforehand) and gives all eight scores of the fused pass, of
-which BALD or entropy is one; baal, scikit-activeml and batchbald_redux give the one that is named.
+peers are given probabilities or log-probabilities, made beforehand) and gives six scores of the fused pass, BALD,
+entropy and variation ratio among them; baal, scikit-activeml and batchbald_redux give the one that is named.
 """
 
 import argparse
@@ -83,17 +83,21 @@ def measure(shape: tuple[int, int, int], peers: dict[str, Peer], n_turns: int) -
         ratios = [b / a for a, b in zip(mine, other, strict=True)]
         return Line(what=f"{size} {what}", ours=seconds(mine), reference=seconds(other), ratios=ratios, aim=aim)
 
-    mine, read, plain = by_turns(n_turns, ours, lambda: clock(logits.sum), lambda: clock(lambda: plainly(logits)))
-    times_read = [a / b for a, b in zip(mine, read, strict=True)]
+    def reads(what: str, taken: list[float], aim: float | None) -> Line:
+        ratios = [a / b for a, b in zip(taken, read, strict=True)]
+        mine, theirs = seconds(taken), seconds(read)
+        return Line(what=f"{size} {what}", ours=mine, reference=theirs, ratios=ratios, aim=aim, less_is_better=True)
+
+    mine, every, read, plain = by_turns(
+        n_turns,
+        ours,
+        lambda: clock(lambda: kernels.statistics(logits)),
+        lambda: clock(logits.sum),
+        lambda: clock(lambda: plainly(logits)),
+    )
     lines = [
-        Line(
-            what=f"{size} one read of the memory",
-            ours=seconds(mine),
-            reference=seconds(read),
-            ratios=times_read,
-            aim=6.0,
-            less_is_better=True,
-        ),
+        reads("one read of the memory", mine, 6.0),
+        reads("one read, the members' spread too", every, None),
         line("softmax and formulas, all three", mine, plain, 5.0),
     ]
     for name, peer in peers.items():

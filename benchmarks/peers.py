@@ -29,30 +29,34 @@ def baal_input(shape: tuple[int, ...]) -> Any:
     return np.ascontiguousarray(np.exp(log_probs(*shape)).transpose(1, 2, 0))  # [N, C, M]
 
 
-def baal(what: str, shape: tuple[int, ...]) -> float:
+def baal(what: str, shape: tuple[int, ...], **how: int) -> float:
     from baal.active.heuristics import BALD, Entropy
 
     if what == "predict":
-        return baal_predict(*shape)
+        return baal_predict(*shape, **how)
     heuristic = {"bald": BALD, "entropy": Entropy}[what]()
     given = baal_input(tuple(shape))
     return clock(lambda: heuristic.get_uncertainties(given))
 
 
 @cache
-def network(n_rows: int) -> Any:
+def dropout_network(n_rows: int) -> Any:
+    """As baal's documentation has it: dropout after each hidden layer, kept on by its own patch, and a Dataset."""
     import torch
+    from baal.bayesian.dropout import patch_module
     from torch import nn
 
-    net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
-    return net, torch.utils.data.TensorDataset(torch.randn(n_rows, 784), torch.zeros(n_rows, dtype=torch.int64))
+    first, second = nn.Linear(784, 512), nn.Linear(512, 512)
+    net = nn.Sequential(first, nn.ReLU(), nn.Dropout(), second, nn.ReLU(), nn.Dropout(), nn.Linear(512, 10))
+    rows = torch.utils.data.TensorDataset(torch.randn(n_rows, 784), torch.zeros(n_rows, dtype=torch.int64))
+    return patch_module(net, inplace=False), rows
 
 
-def baal_predict(n_members: int, n_rows: int, batch_size: int) -> float:
+def baal_predict(n_members: int, n_rows: int, batch_size: int, *, workers: int) -> float:
     from baal.modelwrapper import ModelWrapper, TrainingArgs
 
-    net, rows = network(n_rows)
-    wrapper = ModelWrapper(net, TrainingArgs(batch_size=batch_size, use_cuda=False, workers=0))
+    net, rows = dropout_network(n_rows)
+    wrapper = ModelWrapper(net, TrainingArgs(batch_size=batch_size, use_cuda=False, workers=workers))
     return clock(lambda: wrapper.predict_on_dataset(rows, iterations=n_members, verbose=False))
 
 

@@ -1,7 +1,8 @@
 """How fast members run beside the bare products and a peer: `python benchmarks/scoring.py [--quick] [--compile]`.
 
 A perceptron 784-512-512-10 and a small convolutional network on 32×32 images, ten members each, by turns; a ratio is
-the median of the turns' ratios. `--compile` adds torch.compile to the second, which takes a minute to get ready.
+the median of the turns' ratios. The perceptron's members are ten networks, or one network under ten dropout masks,
+which is what baal predicts with. `--compile` adds torch.compile to the second, which takes a minute to get ready.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from beside import Line, NoPeer, as_table, by_turns, running_peer
@@ -21,6 +23,8 @@ import bensemble_core as bc
 
 N_MEMBERS = 10
 BLOCK = 64  # images
+# baal's batch size and loader processes: as they are by default; without processes, and larger, for rows in memory
+BAAL = ((32, 4, 3.5), (32, 0, None), (512, 0, None))
 
 
 def clock(run: Callable[[], object]) -> float:
@@ -29,10 +33,10 @@ def clock(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def ensemble(model: dict[str, object], x: Tensor) -> bc.Ensemble:
+def ensemble(model: dict[str, object], x: Tensor, method: str = "deep_ensemble", **options: Any) -> bc.Ensemble:
     few = (x[:20], torch.arange(20) % 10)
-    fitted = bc.fit("deep_ensemble", model, few, likelihood="categorical", epochs=1, members=N_MEMBERS)
-    return fitted.sample(N_MEMBERS)
+    options = options or {"members": N_MEMBERS}
+    return bc.fit(method, model, few, likelihood="categorical", epochs=1, **options).sample(N_MEMBERS)
 
 
 def line(what: str, mine: list[float], other: list[float], aim: float | None, *, faster: bool = False) -> Line:
@@ -44,7 +48,9 @@ def line(what: str, mine: list[float], other: list[float], aim: float | None, *,
 
 def measure_perceptron(n_rows: int, n_turns: int) -> list[Line]:
     x = torch.randn(n_rows, 784, generator=torch.Generator().manual_seed(0))
-    members = ensemble({"name": "mlp", "hidden": [512, 512]}, x)
+    model: dict[str, object] = {"name": "mlp", "hidden": [512, 512]}
+    members = ensemble(model, x)
+    masks = ensemble(model, x, "mc_dropout", rate=0.5)
     weights = [(members.stacked[f"{n}.weight"], members.stacked[f"{n}.bias"]) for n in _linear(members)]
 
     def bare() -> None:
@@ -55,18 +61,19 @@ def measure_perceptron(n_rows: int, n_turns: int) -> list[Line]:
                 if i < len(weights) - 1:
                     h.relu_()
 
-    ours = partial(clock, lambda: bc.score(members, x, "bald"))
+    ours, dropped = (partial(clock, partial(bc.score, some, x, "bald")) for some in (members, masks))
     with torch.no_grad():
         mine, products = by_turns(n_turns, ours, partial(clock, bare))
     what = f"784-512-512-10, {n_rows:,} rows"
-    lines = [line(f"{what}: BALD, and the bare products", mine, products, 1.2)]
+    lines = [line(f"{what}: ten networks, and the bare products", mine, products, 1.2)]
     try:
         with running_peer("peers.py", "baal", "baal==2.1.0") as peer:
-            for batch, aim in ((32, 3.5), (512, None)):  # 32 is baal's default
-                ask = partial(peer.ask, what="predict", shape=(N_MEMBERS, n_rows, batch))
-                mine, theirs = by_turns(n_turns, ours, ask)
-                name = f"baal's predict_on_dataset, batches of {batch}"
-                lines.append(line(f"{what}: BALD, and {name}", mine, theirs, aim, faster=True))
+            for batch, workers, aim in BAAL:
+                ask = partial(peer.ask, what="predict", shape=(N_MEMBERS, n_rows, batch), workers=workers)
+                networks, mine, theirs = by_turns(n_turns, ours, dropped, ask)
+                name = f"baal, batches of {batch}, {workers or 'no'} loaders"
+                lines.append(line(f"{what}: ten networks, and {name}", networks, theirs, aim, faster=True))
+                lines.append(line(f"{what}: ten masks, and {name}", mine, theirs, aim, faster=True))
     except NoPeer as problem:
         print(f"baal was not measured: {problem}")
     return lines

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core.acquisition import ACQUISITIONS, resolve_acquisition
+from bensemble_core.acquisition import ACQUISITIONS, kernels, resolve_acquisition
 from bensemble_core.acquisition.entries import Entry, Rows, SelectionEntry
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
@@ -106,12 +106,26 @@ def score_shards(
             with torch.no_grad():
                 uses_ensemble = ensemble is not None and "ensemble" in needs
                 predictive = _predict(ensemble, chunk, chunk_rows) if ensemble is not None and uses_ensemble else None
-                columns = [ACQUISITIONS[o.name].score(predictive, o, rows)[: len(chunk)] for o in acquisitions]
+                columns = [column[: len(chunk)] for column in _columns(predictive, acquisitions, rows)]
             parts.append(torch.stack([_finite(column.cpu(), rows.first) for column in columns]))
             done += len(chunk)
             if report is not None:
                 report(done, total, f"scored {done} of {total} rows")
     return torch.cat(parts, dim=1) if parts else torch.empty(len(acquisitions), 0)
+
+
+def _columns(predictive: Predictive | None, acquisitions: Sequence[Any], rows: Rows) -> list[Tensor]:
+    """The scores of each acquisition; those that the fused pass gives come from one run of it, with the same bits."""
+    entries = [ACQUISITIONS[options.name] for options in acquisitions]
+    names = [entry.column and entry.column(options) for entry, options in zip(entries, acquisitions, strict=True)]
+    found = None
+    if isinstance(predictive, CategoricalPredictive) and any(names):
+        has_spread = any(name in kernels.SPREAD for name in names)
+        found = kernels.statistics(predictive.logits, predictive.log_weights, spread=has_spread)
+    return [
+        entry.score(predictive, options, rows) if found is None or name is None else found[kernels.COLUMNS.index(name)]
+        for entry, options, name in zip(entries, acquisitions, names, strict=True)
+    ]
 
 
 def _predict(ensemble: Scorable, chunk: Array, chunk_rows: int) -> Predictive:

@@ -50,16 +50,27 @@ from bensemble_core.acquisition.shortlist import short_list, short_list_size
 from bensemble_core.acquisition.targeted import Epig, epig, epig_ceiling, gaussian_epig, score_epig
 
 ACQUISITIONS: dict[str, Entry] = {
-    "bald": Entry(score=score_information, options=Bald, ceiling=information_ceiling),
-    "entropy": Entry(score=score_entropy, options=Entropy),
+    "bald": Entry(score=score_information, options=Bald, ceiling=information_ceiling, column=lambda _: "bald"),
+    "entropy": Entry(score=score_entropy, options=Entropy, column=lambda _: "entropy"),
     "variation_ratio": Entry(
-        score=score_variation_ratio, options=VariationRatio, families=("categorical",), is_coarse=True
+        score=score_variation_ratio,
+        options=VariationRatio,
+        families=("categorical",),
+        column=lambda _: "variation_ratio",
+        is_coarse=True,
     ),
-    "predictive_variance": Entry(score=score_predictive_variance, options=PredictiveVariance),
-    "eig": Entry(score=score_information, options=Eig, ceiling=information_ceiling),
-    "least_confidence": Entry(score=score_least_confidence, options=LeastConfidence, families=("categorical",)),
-    "margin": Entry(score=score_margin, options=Margin, families=("categorical",)),
-    "mean_std": Entry(score=score_mean_std, options=MeanStd),
+    "predictive_variance": Entry(
+        score=score_predictive_variance, options=PredictiveVariance, column=lambda options: f"{options.part}_variance"
+    ),
+    "eig": Entry(score=score_information, options=Eig, ceiling=information_ceiling, column=lambda _: "bald"),
+    "least_confidence": Entry(
+        score=score_least_confidence,
+        options=LeastConfidence,
+        families=("categorical",),
+        column=lambda _: "least_confidence",
+    ),
+    "margin": Entry(score=score_margin, options=Margin, families=("categorical",), column=lambda _: "margin"),
+    "mean_std": Entry(score=score_mean_std, options=MeanStd, column=lambda _: "mean_std"),
     "epig": Entry(score=score_epig, options=Epig, needs=("ensemble", "target"), ceiling=epig_ceiling),
     "random": Entry(score=score_random, options=Random, needs=()),
 }

@@ -11,7 +11,7 @@ from torch import Tensor
 from bensemble_core import mixtures
 from bensemble_core.acquisition import counter, shortlist
 from bensemble_core.acquisition.entries import Candidates, Context, Picks
-from bensemble_core.acquisition.joint import Outcomes, probabilities
+from bensemble_core.acquisition.joint import Outcomes, expected_entropies, probabilities
 from bensemble_core.acquisition.selection import check_count
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.options import STRICT
@@ -73,7 +73,8 @@ class BatchBald:
         log_weights = mixtures.normalised(predictive.log_weights, predictive.n_members, predictive.logits.double())
         history = [Outcomes.none(log_weights)]  # after 0, 1, … picks
         everyone = torch.arange(predictive.n_rows, device=predictive.logits.device)
-        bounds = history[0].gains(predictive, everyone) if k else torch.empty(0)
+        noise = expected_entropies(predictive, everyone)
+        bounds = history[0].gains(predictive, everyone, noise) if k else torch.empty(0)
         _check_finite(bounds, rows)
         known = torch.zeros_like(everyone)  # how many picks a row's bound takes into account
         alone, picked, gains, drawn_from = bounds.clone(), list[int](), list[float](), 0
@@ -83,11 +84,11 @@ class BatchBald:
                 u = counter.uniform(seed, np.array([int(rows[last])]), counter.JOINT_OUTCOMES)[0]
                 history.append(history[-1].then(probabilities(predictive, last), self.outcomes, float(u)))
                 if history[-1].is_exact:
-                    _tighten(bounds, known, history, predictive)
+                    _tighten(bounds, known, history, predictive, noise)
                 else:
                     history, drawn_from = history[-1:], drawn_from or step + 1
                     left = (bounds > -math.inf).nonzero()[:, 0]
-                    bounds[left] = history[-1].gains(predictive, left)
+                    bounds[left] = history[-1].gains(predictive, left, noise)
             at = first_of_best(bounds, TIE if history[-1].is_exact else DRAWN_TIE)
             picked.append(at)
             gains.append(float(bounds[at]))
@@ -100,7 +101,9 @@ class BatchBald:
         return picked, gains, notes
 
 
-def _tighten(bounds: Tensor, known: Tensor, history: list[Outcomes], predictive: CategoricalPredictive) -> None:
+def _tighten(
+    bounds: Tensor, known: Tensor, history: list[Outcomes], predictive: CategoricalPredictive, noise: Tensor
+) -> None:
     """Replace bounds by gains, highest first, until no bound that is left reaches the best gain: [n], [n], in place.
 
     One more pick taken into account costs C times as much, so a row climbs pick by pick, as far as its bound is high.
@@ -116,7 +119,7 @@ def _tighten(bounds: Tensor, known: Tensor, history: list[Outcomes], predictive:
         outcomes = history[n_picks]
         n_together = min(alike.numel(), outcomes.block_rows(predictive.n_members, predictive.logits.shape[2]))
         some = alike[hopes[alike].topk(n_together).indices]
-        bounds[some] = outcomes.gains(predictive, some)
+        bounds[some] = outcomes.gains(predictive, some, noise)
         known[some] = n_picks
         if n_picks == len(history) - 1:
             best = max(best, float(bounds[some].max()))

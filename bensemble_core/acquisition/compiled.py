@@ -1,13 +1,14 @@
 """The compiled part of `kernels.py`, imported there when it is first needed: numba, and seconds to compile once.
 
-Logits [M, N, C] -> eight statistics of each row. A block of rows is turned, member by member, so that neighbouring
-rows lie next to one another; every loop then runs over the rows of a block and becomes vector instructions, though C
-is small, and all that is in use stays in the nearest cache. What a row gets depends on that row alone: no sum runs
-across rows, and a block is always whole (its last row is repeated), so that each row meets the same instructions.
+Logits [M, N, C] -> the statistics of each row. A block of rows is turned, member by member, so that neighbouring rows
+lie next to one another, and goes sixteen rows at a time (`lanes.py`) through loops over its classes; all that is in use
+stays in the nearest cache. What a row gets depends on that row alone: no sum runs across rows, and a block is always
+whole (its last row is repeated), so that each row meets the same instructions.
 
-Members are normalised with z_c = l_c − max l, Z = Σ e^z_c, p_c = e^z_c / Z and H[p] = log Z − Σ p_c z_c. z and e^z are
-float32, all else is float64. Spreads are taken about the first member's p, so that members that agree have a spread of
-exactly 0, and then a mutual information of exactly 0.
+With z_c = l_c − max l and t = Σ e^z_c over all classes but the largest, a member's Z is 1 + t and its entropy
+log(1 + t) − Σ e^z_c z_c / Z. Both terms are sums of one sign, and so are those of the mean's entropy below: float32
+then keeps its seven digits where members are all but certain and 1 − p would have none left. Long sums, over groups of
+classes and of members, are float64. Members that agree, all e^z_c alike, have a mutual information of exactly 0.
 """
 
 from collections.abc import Callable
@@ -17,34 +18,56 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-Floats: TypeAlias = npt.NDArray[Any]  # [C, BLOCK] or [BLOCK] where nothing else is said
+from bensemble_core.acquisition.lanes import (
+    WIDTH,
+    as_bits,
+    as_float32,
+    fetch,
+    from_bits,
+    gather,
+    load,
+    narrow,
+    order,
+    select,
+    splat,
+    store,
+    widen,
+)
+
+Floats: TypeAlias = npt.NDArray[Any]  # [C · BLOCK] or [BLOCK] where nothing else is said
 F = TypeVar("F", bound=Callable[..., Any])
 
-BLOCK = 64  # rows; a multiple of every vector length
-TINY = 1e-300
-LOG_2 = 0.6931471805599453
-ROUND = 6755399441055744.0  # 1.5 · 2⁵²: a whole number added to it is in its lowest bits
-ROUND_BITS = 0x4338000000000000
-ROOT_HALF_BITS = 0x3FE6A09E667F3BCD
+BLOCK = 128  # rows; a multiple of WIDTH
+GROUP = 16  # terms of a sum in float32
+N_COLUMNS = 6  # that are always there; two more, of the members' spread, where `out` has room for them
 
-# Constants of the float32 exponential; numba would take a Python number for float64.
-ZERO, ONE = np.float32(0.0), np.float32(1.0)
+# numba would take a Python number for float64.
+ZERO, ONE, TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
 FLOOR = np.float32(-87.0)  # e^−87 is 1.6e-38, next to the smallest normal float32; what is below counts as 0
-LOG2_E_32 = np.float32(1.4426950408889634)
-ROUND_32 = np.float32(12582912.0)  # 1.5 · 2²³
+LEAST = np.float32(1.2e-38)
+LOG_2, LOG2_E = np.float32(0.6931471805599453), np.float32(1.4426950408889634)
+ROUND = np.float32(12582912.0)  # 1.5 · 2²³: a whole number added to it is in its lowest bits
 LOG_2_HIGH = np.float32(0.693359375)  # nine bits: its product with a whole number is exact
 LOG_2_LOW = np.float32(-2.12194440e-4)
 Q0, Q1, Q2 = np.float32(0.4999999344777535), np.float32(0.16666520631484608), np.float32(0.04166838804859857)
 Q3, Q4 = np.float32(0.008368716907260586), np.float32(0.0013814598592916188)
+A3, A5, A7, A9 = np.float32(2 / 3), np.float32(2 / 5), np.float32(2 / 7), np.float32(2 / 9)
+MANTISSA = np.int32(23)  # bits
+ONE_BITS, ROOT_HALF_BITS = np.int32(0x3F800000), np.int32(0x3F3504F3)
 
 
 def _compiled(signature: str | None = None, *, cache: bool = False) -> Callable[[F], F]:
     """`contract` alone of the fast-math flags: a product and a sum may be one instruction, NaN and order are kept."""
 
     def compile_it(function: F) -> F:
-        found: Any = numba.njit(signature, fastmath={"contract"}, nogil=True, error_model="numpy", cache=cache)(
-            function
-        )
+        found: Any = numba.njit(
+            signature,
+            fastmath={"contract"},
+            nogil=True,
+            error_model="numpy",
+            cache=cache,
+            forceinline=signature is None,
+        )(function)
         return cast(F, found)
 
     return compile_it
@@ -64,210 +87,264 @@ def _cached(signature: str) -> Callable[[F], F]:
 
 @_compiled()
 def exp(z: Any) -> Any:
-    """e^z in float32 for −87 ≤ z ≤ 87, or NaN; relative error below 1.2e-7.
+    """e^z of float32 lanes for −87 ≤ z ≤ 87, or NaN; relative error below 1.2e-7.
 
     z = n log 2 + r with n whole and |r| ≤ ½ log 2; e^r is 1 + r + r² q(r), q of degree 4 with the smallest largest
     relative error there (3e-9), and n is added to the exponent's bits.
     """
-    shifted = z * LOG2_E_32 + ROUND_32
-    n = shifted - ROUND_32
+    shifted = z * LOG2_E + ROUND
+    n = shifted - ROUND
     r = (z - n * LOG_2_HIGH) - n * LOG_2_LOW
-    q = (((Q4 * r + Q3) * r + Q2) * r + Q1) * r + Q0
+    q = (((r * Q4 + Q3) * r + Q2) * r + Q1) * r + Q0
     value = (q * r + ONE) * r + ONE
-    exponent = np.int32(np.float32(shifted).view(np.int32) << np.int32(23))
-    return np.int32(np.float32(value).view(np.int32) + exponent).view(np.float32)
+    return from_bits(as_bits(value) + (as_bits(shifted) << MANTISSA))
+
+
+@_compiled()
+def _log(k: Any, rest: Any) -> Any:
+    """log of 2ᵏ (1 + rest), √½ ≤ 1 + rest < √2: log(1 + rest) = 2 artanh s, s = rest/(2 + rest), its series to s⁹."""
+    s = rest / (rest + TWO)
+    square = s * s
+    series = ((square * A9 + A7) * square + A5) * square + A3
+    return as_float32(k) * LOG_2 + (s * square * series + s * TWO)
 
 
 @_compiled()
 def log(v: Any) -> Any:
-    """log v for normal float64 v > 0, or NaN; error below 1e-12, relative to the result near v = 1.
-
-    v = 2ᵏ m with √½ ≤ m < √2; log m = 2 artanh s with s = (m − 1)/(m + 1), as its series to s¹⁵.
-    """
-    bits = np.float64(v).view(np.int64)
-    k = (bits - ROOT_HALF_BITS) >> 52
-    m = np.int64(bits - (k << 52)).view(np.float64)
-    exponent = np.int64(k + ROUND_BITS).view(np.float64) - ROUND
-    s = (m - 1.0) / (m + 1.0)
-    square = s * s
-    series = 1 / 15
-    series = series * square + 1 / 13
-    series = series * square + 1 / 11
-    series = series * square + 1 / 9
-    series = series * square + 1 / 7
-    series = series * square + 1 / 5
-    series = series * square + 1 / 3
-    return exponent * LOG_2 + 2.0 * (s + s * square * series)
+    """log v of normal float32 lanes v > 0; relative error below 2e-7."""
+    k = (as_bits(v) - ROOT_HALF_BITS) >> MANTISSA
+    return _log(k, from_bits(as_bits(v) - (k << MANTISSA)) - ONE)
 
 
 @_compiled()
-def _turn(block: Floats, x: Floats) -> None:
-    """A member's rows [BLOCK or fewer, C] as columns, the last one repeated."""
-    if block.shape[0] == BLOCK:
-        for c in range(x.shape[0]):
-            for r in range(BLOCK):
-                x[c, r] = block[r, c]
-    else:
-        for c in range(x.shape[0]):
-            for r in range(BLOCK):
-                x[c, r] = block[min(r, block.shape[0] - 1), c]
+def log1p(t: Any) -> Any:
+    """log(1 + t) of float32 lanes t ≥ 0, or NaN; relative error below 2e-7, however small t is."""
+    k = (as_bits(t + ONE) - ROOT_HALF_BITS) >> MANTISSA
+    scale = from_bits(splat(ONE_BITS) - (k << MANTISSA))  # 2⁻ᵏ
+    return _log(k, t * scale + (scale - ONE))
 
 
 @_compiled()
-def _find_peaks(x: Floats, peak: Floats, winner: Floats) -> None:
+def _turn(member: Floats, row: int, x: Floats) -> None:
+    """A block of a member's rows [N, C] as columns; beyond the last, that one repeated."""
+    for r in range(0, BLOCK, WIDTH):
+        first = min(row + r, member.shape[0] - 1)
+        last = np.int32(min(member.shape[0] - 1 - first, WIDTH - 1))
+        offsets = order()
+        offsets = select(offsets > last, splat(last), offsets) * np.int32(member.strides[0])
+        for c in range(member.shape[1]):
+            store(x, c * BLOCK + r, gather(member, first, c, offsets))
+
+
+@_compiled()
+def _find_peak(x: Floats, r: int) -> Any:
     """The largest logit and its class, the lower of two that are equal."""
-    for r in range(BLOCK):
-        peak[r] = x[0, r]
-        winner[r] = 0
-    for c in range(1, x.shape[0]):
-        for r in range(BLOCK):
-            higher = x[c, r] > peak[r]
-            winner[r] = np.int32(c) if higher else winner[r]
-            peak[r] = x[c, r] if higher else peak[r]
+    peak, winner = load(x, r), splat(np.int32(0))
+    for at in range(r + BLOCK, x.shape[0], BLOCK):
+        value = load(x, at)
+        higher = value > peak
+        winner = select(higher, splat(np.int32(at // BLOCK)), winner)
+        peak = select(higher, value, peak)
+    return peak, winner
 
 
 @_compiled()
-def _exponentiate(x: Floats, peak: Floats, e: Floats) -> None:
-    """x becomes z; e is its exponential, 0 below the floor."""
-    for c in range(x.shape[0]):
-        for r in range(BLOCK):
-            z = x[c, r] - peak[r]
+def _exponentiate(x: Floats, r: int, peak: Any, winner: Any) -> Any:
+    """x becomes e^z, 0 below the floor: Σ e^z without the winner's, which is 1, and Σ e^z z, both in float64."""
+    tails, moments = splat(0.0), splat(0.0)
+    for first in range(r, x.shape[0], GROUP * BLOCK):
+        tail, moment = splat(ZERO), splat(ZERO)
+        for at in range(first, min(first + GROUP * BLOCK, x.shape[0]), BLOCK):
+            z = load(x, at) - peak
             below = z < FLOOR  # false for NaN, which so stays
-            z = FLOOR if below else z
-            x[c, r] = z
-            e[c, r] = ZERO if below else exp(z)
+            z = select(below, splat(FLOOR), z)
+            e = select(below, splat(ZERO), exp(z))
+            store(x, at, e)
+            tail = tail + select(winner == np.int32(at // BLOCK), splat(ZERO), e)
+            moment = moment + e * z
+        tails, moments = tails + widen(tail), moments + widen(moment)
+    return tails, moments
 
 
 @_compiled()
-def _normalise(weight: float, z: Floats, e: Floats, share: Floats, moment: Floats, expected: Floats) -> None:
-    """share = 1/Z, and the member's entropy added to the expected one."""
-    for r in range(BLOCK):
-        share[r] = 0.0
-        moment[r] = 0.0
-    for c in range(z.shape[0]):
-        for r in range(BLOCK):
-            share[r] += np.float64(e[c, r])
-            moment[r] += np.float64(e[c, r]) * np.float64(z[c, r])
-    for r in range(BLOCK):
-        total = share[r]
-        share[r] = 1.0 / total
-        expected[r] += weight * (log(total) - moment[r] * share[r])
-
-
-@_compiled()
-def _average(weight: float, e: Floats, share: Floats, centre: Floats, mean: Floats, square: Floats) -> None:
-    """Σ w p and Σ w (p − centre)²."""
-    for c in range(e.shape[0]):
-        for r in range(BLOCK):
-            p = np.float64(e[c, r]) * share[r]
-            away = p - centre[c, r]
-            mean[c, r] += weight * p
-            square[c, r] += (weight * away) * away
-
-
-@_compiled()
-def _measure_mean(mean: Floats, votes: Floats, entropy: Floats, variance: Floats, most: Floats) -> None:
-    """H[p̄], Σ p̄(1 − p̄) and the votes for the winner."""
-    for r in range(BLOCK):
-        entropy[r] = 0.0
-        variance[r] = 0.0
-        most[r] = 0.0
-    for c in range(mean.shape[0]):
-        for r in range(BLOCK):
-            p = mean[c, r]
-            entropy[r] -= p * log(TINY if p < TINY else p)
-            variance[r] += p * (1.0 - p)
-            most[r] = votes[c, r] if votes[c, r] > most[r] else most[r]
-
-
-@_compiled()
-def _measure_lead(mean: Floats, first: Floats, second: Floats, rest: Floats) -> None:
-    """The two largest p̄, and the sum of all but the largest: more exact than 1 − p̄₍₁₎ where that is near 0."""
-    for r in range(BLOCK):
-        first[r] = 0.0
-        second[r] = 0.0
-        rest[r] = 0.0
-    for c in range(mean.shape[0]):
-        for r in range(BLOCK):
-            leads = mean[c, r] > first[r]
-            lower = first[r] if leads else mean[c, r]
-            first[r] = mean[c, r] if leads else first[r]
-            second[r] = lower if lower > second[r] else second[r]
-            rest[r] += lower
-
-
-@_compiled()
-def _measure_spread(
-    mean: Floats, centre: Floats, square: Floats, apart: Floats, spread: Floats, deviation: Floats
+def _add_member(
+    x: Floats,
+    ballot: float,
+    coming: tuple[Floats, int],
+    expected: Floats,
+    mean: Floats,
+    vote: Floats,
+    tails: Floats,
 ) -> None:
-    """Σ_c Var_m(p_c) and Σ_c sd_m(p_c); apart is 0 where all members say the same."""
+    """The member's entropy, probabilities and vote, times its ballot; x becomes e^z, and tails Z − 1.
+
+    Meanwhile the block that is coming, the next member's rows or the first one's next rows, is fetched from memory.
+    """
+    weight = np.float32(ballot)
+    for r in range(0, BLOCK, WIDTH):
+        for row in range(coming[1] + r, coming[1] + r + WIDTH):
+            fetch(coming[0], min(row, coming[0].shape[0] - 1))
+        peak, winner = _find_peak(x, r)
+        tail, moment = _exponentiate(x, r, peak, winner)
+        store(tails, r, tail)
+        t = narrow(tail)
+        share = splat(ONE) / (t + ONE)
+        store(expected, r, load(expected, r) + widen(log1p(t) - narrow(moment) * share) * ballot)
+        share = share * weight
+        for at in range(r, x.shape[0], BLOCK):
+            store(mean, at, load(mean, at) + load(x, at) * share)
+            mine = select(winner == np.int32(at // BLOCK), splat(weight), splat(ZERO))
+            store(vote, at, load(vote, at) + mine)
+
+
+@_compiled()
+def _move(group: Floats, total: Floats) -> None:
+    """A group's sums to the float64 ones."""
+    for at in range(0, group.shape[0], WIDTH):
+        store(total, at, load(total, at) + widen(load(group, at)))
+        store(group, at, splat(ZERO))
+
+
+@_compiled()
+def _compare(e: Floats, leader: Floats, agrees: Floats) -> int:
+    """Which rows are still as the first member had them, and how many."""
+    for r in range(0, BLOCK, WIDTH):
+        same = load(agrees, r)
+        for at in range(r, e.shape[0], BLOCK):
+            same = select(load(e, at) == load(leader, at), same, splat(np.int32(0)))
+        store(agrees, r, same)
+    n_rows = 0
     for r in range(BLOCK):
-        apart[r] = 0.0
-        spread[r] = 0.0
-        deviation[r] = 0.0
-    for c in range(mean.shape[0]):
+        n_rows += agrees[r]
+    return n_rows
+
+
+@_compiled()
+def _add_spread(
+    e: Floats, tails: Floats, ballot: float, is_first: bool, centre: Floats, drift: Floats, square: Floats
+) -> None:
+    """Σ w (p − centre) and Σ w (p − centre)² in float64, p itself being float32; the centre is the first member's p."""
+    for r in range(0, BLOCK, WIDTH):
+        share = splat(ONE) / (narrow(load(tails, r)) + ONE)
+        for at in range(r, e.shape[0], BLOCK):
+            p = widen(load(e, at) * share)  # rounded, or the difference of equal p might be the rounding
+            if is_first:
+                store(centre, at, p)
+            away = p - load(centre, at)
+            store(drift, at, load(drift, at) + away * ballot)
+            store(square, at, load(square, at) + (away * ballot) * away)
+
+
+@_compiled()
+def _lead(values: Floats, r: int) -> Any:
+    """The largest and its class, the second, the sum of all but the largest and that of their squares."""
+    first, second, rest, squares, top = splat(0.0), splat(0.0), splat(0.0), splat(0.0), splat(np.int32(0))
+    for at in range(r, values.shape[0], BLOCK):
+        value = load(values, at)
+        leads = value > first
+        lower = select(leads, first, value)
+        top = select(leads, splat(np.int32(at // BLOCK)), top)
+        first = select(leads, value, first)
+        second = select(lower > second, lower, second)
+        rest = rest + lower
+        squares = squares + lower * lower
+    return first, top, second, rest, squares
+
+
+@_compiled()
+def _entropy(means: Floats, r: int, first: Any, top: Any, rest: Any) -> Any:
+    """H[p̄], p̄ being the means over their sum; −log p̄₍₁₎ is log(1 + rest/first)."""
+    share = splat(1.0) / (first + rest)
+    nats = first * share * widen(log1p(narrow(rest / first)))
+    for at in range(r, means.shape[0], BLOCK):
+        p = narrow(load(means, at) * share)
+        term = p * log(select(p < LEAST, splat(LEAST), p))
+        nats = nats - widen(select(top == np.int32(at // BLOCK), splat(ZERO), term))
+    return nats
+
+
+@_compiled()
+def _measure(means: Floats, votes: Floats, expected: Floats, agrees: Floats, electorate: float, found: Floats) -> None:
+    """found [N_COLUMNS · BLOCK] of a block; no sum that cancels but that of the mutual information."""
+    for r in range(0, BLOCK, WIDTH):
+        first, top, second, rest, squares = _lead(means, r)
+        total = first + rest
+        entropy = _entropy(means, r, first, top, rest)
+        information = entropy - load(expected, r) / electorate
+        information = select(load(agrees, r) == np.int32(1), information - information, information)  # NaN stays NaN
+        most, _, _, others, _ = _lead(votes, r)
+        store(found, r, narrow(select(information < 0.0, splat(0.0), information)))
+        store(found, BLOCK + r, narrow(select(entropy < 0.0, splat(0.0), entropy)))
+        store(found, 2 * BLOCK + r, narrow(others / (most + others)))
+        store(found, 3 * BLOCK + r, narrow(rest / total))
+        store(found, 4 * BLOCK + r, narrow((rest + second) / total))
+        variance = first * rest + (rest * total - squares)
+        store(found, 5 * BLOCK + r, narrow(select(variance < 0.0, splat(0.0), variance) / (total * total)))
+
+
+@_compiled()
+def _measure_spread(drift: Floats, square: Floats, electorate: float, spread: Floats, deviation: Floats) -> None:
+    """Σ_c Var_m(p_c) and Σ_c sd_m(p_c)."""
+    scale = 1.0 / electorate
+    spread[:] = 0.0
+    deviation[:] = 0.0
+    for c in range(drift.shape[0] // BLOCK):
         for r in range(BLOCK):
-            off = mean[c, r] - centre[c, r]
-            variance = square[c, r] - off * off
+            off = drift[c * BLOCK + r] * scale
+            variance = square[c * BLOCK + r] * scale - off * off
             variance = 0.0 if variance < 0.0 else variance
-            apart[r] += square[c, r]
             spread[r] += variance
             deviation[r] += np.sqrt(variance)
 
 
-@_cached("void(float32[:,:,:], float64[::1], float64[::1], float64, int64, int64, float32[:,::1])")
-def fill(
-    logits: Floats, weights: Floats, ballots: Floats, electorate: float, start: int, stop: int, out: Floats
-) -> None:
-    """Rows start to stop of out [8, N] from logits [M, N, C], weights [M] that sum to 1 and ballots [M], M ≥ 1, C ≥ 1.
+@_cached("void(float32[:,:,:], float64[::1], int64, int64, float32[:,::1])")
+def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) -> None:
+    """Rows start to stop of out [6 or 8, N] from logits [M, N, C] and ballots [M], M ≥ 1, C ≥ 1.
 
-    Ballots are the weights in votes, and `electorate` their sum: whole numbers where members are equal, so that equal
-    counts of votes give equal bits.
+    Ballots are the members' weights up to a factor, 1 where members are equal: whole votes are counted, so that equal
+    counts give equal bits. The first six columns have the same bits whether or not the spread is asked for.
     """
     n_members, _, n_classes = logits.shape
-    x = np.empty((n_classes, BLOCK), np.float32)
-    following = np.empty((n_classes, BLOCK), np.float32)
-    e = np.empty((n_classes, BLOCK), np.float32)
-    peak = np.empty(BLOCK, np.float32)
-    winner = np.empty(BLOCK, np.int32)
-    mean = np.empty((n_classes, BLOCK))
-    centre = np.empty((n_classes, BLOCK))
-    square = np.empty((n_classes, BLOCK))
-    votes = np.empty((n_classes, BLOCK))
-    share, moment, expected = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    entropy, variance, most = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    first, second, rest = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    apart, spread, deviation = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    size, has_spread = n_classes * BLOCK, out.shape[0] > N_COLUMNS
+    x, leader = np.empty(size, np.float32), np.empty(size, np.float32)
+    mean, vote = np.zeros(size, np.float32), np.zeros(size, np.float32)
+    means, votes = np.empty(size), np.empty(size)
+    centre, drift, square = np.empty(size), np.empty(size), np.empty(size)
+    expected, tails, spread, deviation = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    agrees, found = np.empty(BLOCK, np.int32), np.empty(N_COLUMNS * BLOCK, np.float32)
+    electorate = ballots.sum()
     for row in range(start, stop, BLOCK):
-        mean[:] = 0.0
-        square[:] = 0.0
+        means[:] = 0.0
         votes[:] = 0.0
         expected[:] = 0.0
-        _turn(logits[0, row : row + BLOCK], following)
+        agrees[:] = 1
+        n_alike, has_leader = BLOCK, False
+        if has_spread:
+            drift[:] = 0.0
+            square[:] = 0.0
         for m in range(n_members):
-            x, following = following, x
-            if m + 1 < n_members:  # one member ahead, so that what was stored number by number is there to be loaded
-                _turn(logits[m + 1, row : row + BLOCK], following)
-            _find_peaks(x, peak, winner)
-            _exponentiate(x, peak, e)
-            _normalise(weights[m], x, e, share, moment, expected)
-            for r in range(BLOCK):
-                votes[winner[r], r] += ballots[m]
-            if m == 0:
-                for c in range(n_classes):
-                    for r in range(BLOCK):
-                        centre[c, r] = np.float64(e[c, r]) * share[r]
-            _average(weights[m], e, share, centre, mean, square)
-        _measure_mean(mean, votes, entropy, variance, most)
-        _measure_lead(mean, first, second, rest)
-        _measure_spread(mean, centre, square, apart, spread, deviation)
-        for r in range(min(BLOCK, stop - row)):
-            information = entropy[r] - expected[r]
-            out[0, row + r] = 0.0 if information < 0.0 or apart[r] == 0.0 else information
-            out[1, row + r] = 0.0 if entropy[r] < 0.0 else entropy[r]
-            out[2, row + r] = 0.0 if most[r] > electorate else (electorate - most[r]) / electorate
-            out[3, row + r] = rest[r]
-            out[4, row + r] = rest[r] + second[r]
-            out[5, row + r] = 0.0 if variance[r] < 0.0 else variance[r]
-            out[6, row + r] = spread[r]
-            out[7, row + r] = deviation[r] / n_classes
+            _turn(logits[m], row, x)
+            after = m + 1 if m + 1 < n_members else 0
+            coming = logits[after], row if after else row + BLOCK
+            _add_member(x, ballots[m], coming, expected, mean, vote, tails)
+            if ballots[m] > 0.0 and n_alike > 0:  # members without a weight have no say in whether the others agree
+                if not has_leader:
+                    leader[:] = x
+                    has_leader = True
+                else:
+                    n_alike = _compare(x, leader, agrees)
+            if has_spread:
+                _add_spread(x, tails, ballots[m], m == 0, centre, drift, square)
+            if m % GROUP == GROUP - 1 or m == n_members - 1:
+                _move(mean, means)
+                _move(vote, votes)
+        _measure(means, votes, expected, agrees, electorate, found)
+        n_rows = min(BLOCK, stop - row)
+        for column in range(N_COLUMNS):
+            for r in range(n_rows):
+                out[column, row + r] = found[column * BLOCK + r]
+        if has_spread:
+            _measure_spread(drift, square, electorate, spread, deviation)
+            for r in range(n_rows):
+                out[N_COLUMNS, row + r] = spread[r]
+                out[N_COLUMNS + 1, row + r] = deviation[r] / n_classes

@@ -30,6 +30,7 @@ class Entry:
     needs: tuple[str, ...] = ("ensemble",)
     families: tuple[str, ...] = ("categorical", "gaussian")
     ceiling: Callable[[Any, str, Tensor | None, int], float | None] | None = None  # (options, family, log_weights, M)
+    column: Callable[[Any], str] | None = None  # which of `kernels.COLUMNS` classification has for these options
     is_coarse: bool = False  # few distinct values, so that a ranking says how many rows tie
 
 

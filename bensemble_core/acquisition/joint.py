@@ -10,6 +10,8 @@ from bensemble_core.predictive import CategoricalPredictive
 
 _CELLS = 1 << 20  # probabilities held at once: 8 MB
 _DTYPE = {True: torch.float64, False: torch.float32}
+# p = 0 counts as this, so that 0 · log 0 is next to nothing; far above what a product with a belief could make 0 again
+_FLOOR = {torch.float64: 1e-300, torch.float32: 1e-30}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,23 +58,40 @@ class Outcomes:
         """How many rows `gains` takes at once."""
         return max(1, _CELLS // (n_classes * max(n_members, self.chance.numel())))
 
-    def gains(self, predictive: CategoricalPredictive, at: Tensor) -> Tensor:
+    def gains(self, predictive: CategoricalPredictive, at: Tensor, noise: Tensor | None = None) -> Tensor:
         """I(y; member | y₁…y_b) for the rows at the positions `at`: [n] -> [n] float64.
 
         Σ_s chance_s H[Σ_m belief_sm p_m(y)] − Σ_m w_m H[p_m], which is the joint information of the batch with the row
-        minus that of the batch without it: the entropy of y₁…y_b is common to all rows and drops out.
+        minus that of the batch without it: the entropy of y₁…y_b is common to all rows and drops out. The second sum is
+        `noise` [N], the same for every batch.
         """
-        rows = self.block_rows(predictive.n_members, predictive.logits.shape[2])
-        starts = range(0, at.numel(), rows)
-        return torch.cat([self._gains(predictive, at[start : start + rows]) for start in starts])
+        n_classes, n_outcomes, dtype = predictive.logits.shape[2], self.chance.numel(), self.belief.dtype
+        rows = self.block_rows(predictive.n_members, n_classes)
+        noise = expected_entropies(predictive, at) if noise is None else noise[at]
+        mixed, nats = (self.belief.new_empty(min(rows, at.numel()) * n_classes, n_outcomes) for _ in range(2))
+        found = [torch.zeros_like(noise[:0])]
+        for some in torch.split(at, rows):
+            probs = _columns(predictive, some).clamp(min=_FLOOR[dtype]).to(dtype)  # [n·C, M]
+            size = probs.shape[0]
+            torch.mm(probs, self.belief.T, out=mixed[:size])  # [n·C, S]
+            torch.log(mixed[:size], out=nats[:size]).mul_(mixed[:size])
+            found.append(-(nats[:size] @ self.chance).double().reshape(-1, n_classes).sum(1))
+        return torch.cat(found) - noise
 
-    def _gains(self, predictive: CategoricalPredictive, at: Tensor) -> Tensor:
-        log_probs = mixtures.log_softmax(predictive.logits[:, at].double())  # [M, n, C]
-        noise = mixtures.member_average(mixtures.categorical_entropy(log_probs), predictive.log_weights)  # [n]
-        mixed = self.belief @ log_probs.exp().flatten(1).to(self.belief.dtype)  # [S, nC]
-        # at p = 0 the product is 0 · log(tiny) = 0; torch.special.entr does the same at a quarter of the speed
-        nats = self.chance @ mixed.clamp(min=torch.finfo(mixed.dtype).tiny).log_().mul_(mixed)  # [nC]
-        return -nats.double().reshape(at.numel(), -1).sum(1) - noise
+
+def expected_entropies(predictive: CategoricalPredictive, at: Tensor) -> Tensor:
+    """Σ_m w_m H[p_m] of the rows at the positions `at`, what no knowledge of the member takes away: [n] float64."""
+    found = [torch.zeros(0, dtype=torch.float64, device=at.device)]
+    for some in torch.split(at, max(1, _CELLS // predictive.logits[:, :1].numel())):
+        log_probs = mixtures.log_softmax(predictive.logits[:, some].double())  # [M, n, C]
+        found.append(mixtures.member_average(mixtures.categorical_entropy(log_probs), predictive.log_weights))
+    return torch.cat(found)
+
+
+def _columns(predictive: CategoricalPredictive, at: Tensor) -> Tensor:
+    """Class probabilities in float64, members side by side: [n·C, M]."""
+    logits = predictive.logits[:, at].double().permute(1, 2, 0).contiguous()  # [n, C, M]
+    return torch.softmax(logits, 1).flatten(0, 1)
 
 
 def probabilities(predictive: CategoricalPredictive, row: int) -> Tensor:

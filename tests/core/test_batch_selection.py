@@ -14,7 +14,7 @@ from torch import Tensor
 from bensemble_core import mixtures
 from bensemble_core.acquisition import BatchBald, Candidates, Context, Picks, bald
 from bensemble_core.acquisition.batch import covariance_picks
-from bensemble_core.acquisition.joint import Outcomes, probabilities
+from bensemble_core.acquisition.joint import Outcomes, expected_entropies, probabilities
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
@@ -117,6 +117,35 @@ def test_zero_probabilities_do_no_harm() -> None:
     picks = select(CategoricalPredictive(logits=logits), 2)
     assert picks.rows.tolist() == [0, 1]
     assert picks.values.tolist() == pytest.approx([math.log(2), 0], abs=1e-12)
+
+
+def test_zero_probabilities_do_no_harm_to_drawn_outcomes() -> None:
+    logits = members(6, 40, 4).logits
+    logits[torch.rand(logits.shape, generator=torch.Generator().manual_seed(1)) < 0.3] = -math.inf
+    logits[..., 0] = 0.0
+    picks = select(CategoricalPredictive(logits=logits), 5, outcomes=30)
+    assert "drawn outcomes" in picks.notes[-1]
+    assert bool(picks.values.isfinite().all())
+
+
+def test_expected_entropies_known_beforehand_change_no_gain() -> None:
+    """A fair coin to one member, certain to the other: ½ ln 2 is noise, the rest of H[¾, ¼] can be told."""
+    logits = torch.tensor([[[0.0, 0.0]], [[0.0, -math.inf]]], dtype=torch.float64)
+    known = CategoricalPredictive(logits=logits)
+    noise = expected_entropies(known, torch.tensor([0]))
+    assert noise.item() == pytest.approx(0.5 * math.log(2), abs=1e-15)
+    before = Outcomes.none(mixtures.normalised(None, 2, logits))
+    entropy = -0.75 * math.log(0.75) - 0.25 * math.log(0.25)
+    assert before.gains(known, torch.tensor([0]), noise).item() == pytest.approx(entropy - noise.item(), abs=1e-15)
+    predictive, some = members(7, 50, 4), torch.tensor([3, 41, 8])
+    outcomes = Outcomes.none(mixtures.normalised(None, 7, predictive.logits)).then(
+        probabilities(predictive, 5), 99, 0.5
+    )
+    every = expected_entropies(predictive, torch.arange(50))
+    torch.testing.assert_close(
+        outcomes.gains(predictive, some, every), outcomes.gains(predictive, some), rtol=0, atol=1e-14
+    )
+    assert outcomes.gains(predictive, some[:0]).shape == (0,)
 
 
 def test_equal_gains_go_to_the_lower_row() -> None:

@@ -1,9 +1,11 @@
 """The fused pass: the numbers of the float64 formulas, bits that depend on the row alone, and when it steps aside."""
 
+import importlib
 import math
 import sys
 from collections.abc import Callable
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,9 @@ from bensemble_core.acquisition import ACQUISITIONS, Rows, kernels
 from bensemble_core.predictive import CategoricalPredictive
 
 pytest.importorskip("numba")
-from bensemble_core.acquisition import compiled
+import numba
+
+from bensemble_core.acquisition import compiled, lanes
 
 ERROR = 2e-6
 FORMULAS: dict[str, Callable[..., Tensor]] = {
@@ -198,7 +202,7 @@ def test_a_row_has_the_same_bits_in_any_chunk(n: int, m: int, c: int, random: An
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = draw((3, 1000, 4))
     alone = kernels.statistics(logits)
-    monkeypatch.setattr(kernels, "_PART", 1)  # 64 rows a piece
+    monkeypatch.setattr(kernels, "_PART", 1)  # a block a piece
     for n_threads in (1, 2, 3, 16, 99):
         monkeypatch.setattr(torch, "get_num_threads", lambda n=n_threads: n)
         assert torch.equal(alone, kernels.statistics(logits))  # type: ignore[arg-type]
@@ -272,6 +276,13 @@ def test_without_numba_the_formula_is_used(monkeypatch: pytest.MonkeyPatch) -> N
     assert kernels.warm_up() >= 0
 
 
+def test_a_numba_that_is_too_old_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba, "version_info", SimpleNamespace(short=(0, 61)))
+    monkeypatch.setattr(numba, "__version__", "0.61.2")
+    with pytest.raises(ImportError, match=r"numba 0\.62 or later, found 0\.61\.2"):
+        importlib.reload(lanes)
+
+
 @pytest.mark.parametrize("problem", [RuntimeError("cannot cache function"), OSError("no space left on device")])
 def test_where_nothing_can_be_kept_on_disk_it_is_compiled_without(
     problem: Exception, monkeypatch: pytest.MonkeyPatch
@@ -285,13 +296,93 @@ def test_where_nothing_can_be_kept_on_disk_it_is_compiled_without(
     assert compiled._cached("void()")(len) == ("compiled", len)
 
 
-def test_the_exponential_and_the_logarithm_are_as_exact_as_they_say() -> None:
-    z = np.linspace(-87, 0, 200_001, dtype=np.float32)
-    found = np.array([compiled.exp(v) for v in z[::20]], dtype=np.float64)
-    assert np.abs(found / np.exp(z[::20].astype(np.float64)) - 1).max() < 1.2e-7
-    assert compiled.exp(np.float32(0)) == 1
-    near_one = 1 + np.linspace(-1e-3, 1e-3, 2001)
-    assert all(compiled.log(v) == pytest.approx(math.log(v), rel=1e-12, abs=1e-18) for v in near_one)
-    assert all(
-        compiled.log(v) == pytest.approx(math.log(v), rel=1e-12, abs=1e-12) for v in np.geomspace(1e-300, 1e3, 999)
-    )
+def in_lanes(function: Callable[..., Any], values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A function of sixteen lanes over an array whose length is a multiple of sixteen; the result in float64."""
+
+    @numba.njit(error_model="numpy")  # type: ignore[untyped-decorator]
+    def run(given: Any, out: Any) -> None:
+        for at in range(0, given.shape[0], lanes.WIDTH):
+            lanes.store(out, at, function(lanes.load(given, at)))
+
+    out = np.empty_like(values)
+    run(values, out)
+    return out.astype(np.float64)
+
+
+def test_the_exponential_and_the_logarithms_are_as_exact_as_they_say() -> None:
+    z = np.linspace(-87, 0, 16_000, dtype=np.float32)
+    assert np.abs(in_lanes(compiled.exp, z) / np.exp(z.astype(np.float64)) - 1).max() < 1.2e-7
+    assert in_lanes(compiled.exp, np.zeros(16, np.float32)).tolist() == [1.0] * 16
+    v = np.concatenate([np.geomspace(1.2e-38, 1e30, 16_000), 1 + np.linspace(-0.4, 0.5, 16_000)]).astype(np.float32)
+    v = np.where(v == 1, np.float32(2), v)
+    assert np.abs(in_lanes(compiled.log, v) / np.log(v.astype(np.float64)) - 1).max() < 2e-7
+    t = np.concatenate([np.geomspace(1e-37, 1e6, 16_000), np.linspace(1e-3, 9, 16_000)]).astype(np.float32)
+    assert np.abs(in_lanes(compiled.log1p, t) / np.log1p(t.astype(np.float64)) - 1).max() < 2e-7
+    assert in_lanes(compiled.log1p, np.zeros(16, np.float32)).tolist() == [0.0] * 16
+    assert np.isnan(in_lanes(compiled.log1p, np.full(16, np.nan, np.float32))).all()
+
+
+def test_lanes_are_added_compared_converted_and_gathered_one_by_one() -> None:
+    @numba.njit  # type: ignore[untyped-decorator]
+    def run(a: Any, b: Any, table: Any, out: Any) -> None:
+        x, y = lanes.load(a, 1), lanes.load(b, 0)
+        lanes.store(out, 0, lanes.select(x < y, x * np.float32(2), np.float32(3) - y))
+        lanes.store(out, 16, lanes.narrow(lanes.widen(x) / 4.0))
+        whole = (lanes.order() << np.int32(2)) >> np.int32(1)
+        lanes.store(out, 32, lanes.select(whole == np.int32(6), lanes.splat(np.float32(-1)), lanes.as_float32(whole)))
+        lanes.fetch(table, 3)
+        lanes.store(out, 48, lanes.gather(table, 2, 1, lanes.order() * np.int32(table.strides[0])))
+
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-8, 8, 17).astype(np.float32), rng.integers(-8, 8, 16).astype(np.float32)
+    table, out = np.arange(100, dtype=np.float32).reshape(20, 5)[:, ::2], np.empty(64, np.float32)
+    run(a, b, table, out)
+    assert out[:16].tolist() == np.where(a[1:] < b, 2 * a[1:], 3 - b).tolist()
+    assert out[16:32].tolist() == (a[1:] / 4).tolist()
+    assert out[32:48].tolist() == [-1.0 if i == 3 else 2.0 * i for i in range(16)]
+    assert out[48:].tolist() == table[2:18, 1].tolist()
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(1, 40), st.integers(1, 150), st.integers(1, 40), st.sampled_from([0.1, 3.0, 1e3]), st.integers(0, 10**6)
+)
+def test_the_other_columns_have_the_same_bits_without_the_spread(
+    m: int, n: int, c: int, scale: float, seed: int
+) -> None:
+    logits = draw((m, n, c), scale, seed)
+    every, fewer = kernels.statistics(logits), kernels.statistics(logits, spread=False)
+    assert every is not None
+    assert fewer is not None
+    assert kernels.COLUMNS[len(fewer) :] == kernels.SPREAD == ("epistemic_variance", "mean_std")
+    assert torch.equal(every[: len(fewer)], fewer)
+
+
+def test_information_keeps_its_digits_where_members_are_all_but_certain() -> None:
+    """1 − p is 1e-9 and less: float32 formulas give 0 or noise, and such rows could not be told apart."""
+    logits = draw((6, 500, 4))
+    logits[..., 0] += 30
+    found, expected = by_column(logits), exact(logits)
+    assert float(expected["bald"].max()) < 1e-6
+    for name in ("bald", "entropy", "least_confidence", "margin", "total_variance"):
+        torch.testing.assert_close(found[name].double(), expected[name], rtol=2e-5, atol=1e-15)  # float64's own
+
+
+def test_members_without_a_weight_do_not_keep_the_others_from_agreeing() -> None:
+    logits = draw((1, 90, 5)).repeat(4, 1, 1)
+    logits[0] = draw((1, 90, 5), seed=1)[0]
+    found = by_column(logits, torch.tensor([-math.inf, 0.0, 1.0, 0.5]))
+    for name in ("bald", "variation_ratio"):
+        assert not found[name].any()
+
+
+def test_a_thousand_members_and_a_thousand_classes_are_summed_exactly() -> None:
+    assert largest_error(draw((1500, 20, 3), 3.0)) < ERROR
+    assert largest_error(draw((2, 20, 5000), 1.0)) < ERROR
+
+
+def test_rows_far_apart_in_memory_are_copied_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = draw((3, 70, 4))
+    plain = kernels.statistics(logits)
+    monkeypatch.setattr(kernels, "_LONGEST", 3)
+    assert torch.equal(plain, kernels.statistics(logits))  # type: ignore[arg-type]

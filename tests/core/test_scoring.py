@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,22 +11,26 @@ import torch
 from torch import Tensor
 
 from bensemble_core.acquisition import (
+    KEPT,
     SELECTIONS,
     Bald,
     BatchBald,
     Candidates,
     Context,
+    Eig,
     KCenter,
     Power,
+    Random,
     SelectionEntry,
     TopK,
+    kernels,
     short_list,
     short_list_size,
 )
 from bensemble_core.errors import Cancelled, InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.ranking import choose, conclude, rank
-from bensemble_core.scoring import CHUNK_ROWS, score
+from bensemble_core.scoring import CHUNK_ROWS, score, score_columns
 
 
 class LinearEnsemble:
@@ -91,6 +96,34 @@ def test_a_shard_scored_alone_has_the_bits_of_the_pool(acquisition: str) -> None
     ensemble, x = LinearEnsemble(), inputs(3 * CHUNK_ROWS)
     part = score(ensemble, x[CHUNK_ROWS:], acquisition, seed=3, first_row=CHUNK_ROWS)
     assert torch.equal(part, score(ensemble, x, acquisition, seed=3)[CHUNK_ROWS:])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("family", ["categorical", "gaussian"])
+def test_several_scores_from_one_forward_pass_have_the_bits_of_each_alone(family: str, weighted: bool) -> None:
+    ensemble, x = LinearEnsemble(family=family), inputs(CHUNK_ROWS + 70)
+    if weighted and family == "categorical":
+        ensemble.log_weights = torch.linspace(-1, 1, 5)
+    some = [*KEPT[family], Eig(), Random()]  # type: ignore[index]
+    together = score_columns(ensemble, x, some, seed=4)
+    for options, column in zip(some, together, strict=True):
+        assert torch.equal(column, score(ensemble, x, options, seed=4))
+
+
+def test_scores_of_the_fused_pass_share_one_run_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    ensemble, runs, statistics = LinearEnsemble(), [], kernels.statistics
+
+    def counted(*given: Any, **options: Any) -> Tensor | None:
+        runs.append(options["spread"])
+        return statistics(*given, **options)
+
+    monkeypatch.delenv(kernels.SWITCH, raising=False)
+    monkeypatch.setattr(kernels, "statistics", counted)
+    score_columns(ensemble, inputs(2 * CHUNK_ROWS), ["bald", "entropy", "eig", "margin", "random"])
+    assert runs == [False, False]
+    score_columns(ensemble, inputs(10), KEPT["categorical"])
+    assert runs[2:] == [True]
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 7, 64, 5000])
