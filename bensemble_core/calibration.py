@@ -18,9 +18,9 @@ from scipy import optimize
 from torch import Tensor
 
 from bensemble_core import mixtures
-from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
+from bensemble_core.errors import InvalidData, InvalidFile, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
-from bensemble_core.types import Family, Tensors
+from bensemble_core.types import Family, Likelihood, Tensors
 
 if TYPE_CHECKING:
     from bensemble_core.ensemble import Ensemble, Rows
@@ -70,9 +70,18 @@ class Calibration:
         return {"scale": self.scale} | ({} if self.shift is None else {"shift": self.shift})
 
     @classmethod
-    def from_tensors(cls, tensors: Tensors, family: Family) -> Calibration | None:
-        """The inverse; no tensors are no calibration."""
-        return cls(family=family, scale=tensors["scale"], shift=tensors.get("shift")) if tensors else None
+    def from_tensors(cls, tensors: Tensors, likelihood: Likelihood) -> Calibration | None:
+        """The inverse, checked; no tensors are no calibration."""
+        if not tensors:
+            return None
+        made = cls(family=likelihood.family, scale=tensors["scale"], shift=tensors.get("shift"))
+        width = likelihood.n_outputs if likelihood.family == "categorical" else len(getattr(likelihood, "mean", ()))
+        shapes = {(), (width,)} if made.shift is None else {(width,)}
+        fits = tuple(made.scale.shape) in shapes and (made.shift is None or tuple(made.shift.shape) == (width,))
+        if set(tensors) - {"scale", "shift"} or not fits or not all(bool(t.isfinite().all()) for t in tensors.values()):
+            came = {name: list(tensor.shape) for name, tensor in tensors.items()}
+            raise InvalidFile(f"a calibration has a finite scale [] or [{width}] and shift [{width}], got {came}")
+        return made
 
 
 def calibrate(ensemble: Ensemble, x: Rows, y: Rows, *, kind: Kind = "temperature") -> Ensemble:

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +15,15 @@ from torch import Tensor, nn
 
 from bensemble_core import io
 from bensemble_core.calibration import Calibration
-from bensemble_core.errors import InvalidData
-from bensemble_core.members import Members, Plan, count_members, gather, plan, zero_rows
-from bensemble_core.models.transforms import layers_in_order, transform_from_json
+from bensemble_core.errors import InvalidData, InvalidFile
+from bensemble_core.members import MOST_ROWS, Layout, Members, Mode, Plan, count_members, gather, plan, zero_rows
+from bensemble_core.models.spec import outline
+from bensemble_core.models.transforms import Linearised, extra_shapes, layers_in_order, transform_from_json
+from bensemble_core.modes import own_modes
+from bensemble_core.options import whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.training import split_extra
-from bensemble_core.types import Family, Problem, Tensors, Transform
+from bensemble_core.types import Family, Problem, Shapes, Tensors, Transform
 
 Rows: TypeAlias = Tensor | npt.NDArray[Any]
 
@@ -46,6 +50,8 @@ class Ensemble:
         sizes = {name: tuple(t.shape[:1]) for name, t in self.stacked.items()}
         if len(set(sizes.values())) != 1 or () in sizes.values():
             raise InvalidData(f"stacked tensors have to agree in their leading axis, got {sizes}")
+        if not self.n_members:
+            raise InvalidData("an ensemble needs at least one member, and its tensors have none")
         if self.log_weights is not None and self.log_weights.shape != (self.n_members,):
             raise InvalidData(f"expected {self.n_members} log-weights, got shape {tuple(self.log_weights.shape)}")
 
@@ -65,7 +71,8 @@ class Ensemble:
     @cached_property
     def plan(self) -> Plan:
         """How members run and how many rows a block has; chosen once, in `members.py`."""
-        return self.stored_plan or plan(self.problem, self.stacked, self.shared, self.transform)
+        with own_modes():
+            return self.stored_plan or plan(self.problem, self.stacked, self.shared, self.transform)
 
     def predict(self, x: Rows) -> Predictive:
         """Every member's distribution for every row: x [N, ...] -> a Predictive of [M, N, …]."""
@@ -80,20 +87,23 @@ class Ensemble:
         Never more than a chunk of x is read and converted, so x may be a memory map. An empty x gives one empty chunk.
         """
         step = chunk_rows or self.plan.rows
+        x = plain_numbers(x) if isinstance(x, Tensor) else x
         for start in range(0, max(1, len(x)), step):
             yield self.predict_chunk(x[start : start + step])
 
+    @own_modes()
     def predict_chunk(self, x: Rows) -> Predictive:
         """One chunk: its blocks start at its first row."""
         _, extra = split_extra({**self.shared, **self.stacked})
         stacked, _ = split_extra(self.stacked)
         shared, _ = split_extra(self.shared)
-        with torch.no_grad():
+        with torch.no_grad(), indices_checked(self.problem):
             blocks = [self._members(stacked, shared, block)[:, :n] for block, n in self._blocks(x)]
         outputs = torch.cat(blocks, 1)  # [M, N, O]
         predictive = self.problem.likelihood.predictive(outputs, extra, self.log_weights)
         return predictive if self.calibration is None else self.calibration(predictive)
 
+    @own_modes()
     def features(self, x: Rows, *, member: int | None = None) -> Tensor:
         """The input of the last linear layer, else the flattened rows: [N, F].
 
@@ -106,7 +116,7 @@ class Ensemble:
         stacked, _ = split_extra({k: v[member] for k, v in self.stacked.items()})
         shared, _ = split_extra(self.shared)
         found = []
-        with torch.no_grad():
+        with torch.no_grad(), indices_checked(self.problem):
             for block, n in self._blocks(x):
                 inputs = self._members.inputs_of(self._head, stacked, shared, block.clone())
                 found.append(inputs[:n].flatten(1))
@@ -151,18 +161,41 @@ class Ensemble:
     @classmethod
     def from_tensors(cls, header: Mapping[str, Any], tensors: Tensors, *, model: nn.Module | None = None) -> "Ensemble":
         """The inverse of `to_tensors`; `model` where the network was an nn.Module."""
-        problem = io.problem_from(header["problem"], tensors, model=model)
-        how = header["plan"]
-        layout = how.get("layout", "contiguous")  # files from before there was a choice
-        return cls(
-            problem=problem,
-            stacked=io.below("stacked/", tensors),
-            shared=io.below("shared/", tensors),
-            log_weights=tensors.get("log_weights"),
-            transform=transform_from_json(header["transform"]),
-            stored_plan=Plan(mode=how["mode"], rows=int(how["rows"]), layout=layout),
-            calibration=Calibration.from_tensors(io.below("calibration/", tensors), problem.likelihood.family),
-        )
+        with io.header_read():
+            wanted = header["problem"]
+        problem = io.problem_from(wanted, tensors, model=model)
+        with io.header_read():
+            made = cls(
+                problem=problem,
+                stacked=io.below("stacked/", tensors),
+                shared=io.below("shared/", tensors),
+                log_weights=tensors.get("log_weights"),
+                transform=transform_from_json(header["transform"]),
+                stored_plan=_plan_from(header["plan"]),
+                calibration=Calibration.from_tensors(io.below("calibration/", tensors), problem.likelihood),
+            )
+            expected = made._expected()
+            if made.log_weights is not None and (made.log_weights.isnan() | (made.log_weights == math.inf)).any():
+                raise InvalidFile("log_weights holds a NaN or +∞; the file was changed or damaged, write it anew")
+        named = {**io.above("stacked/", made.stacked), **io.above("shared/", made.shared)}
+        io.check_tensors(problem, expected, named)
+        return made
+
+    def _expected(self) -> Shapes:
+        """What a file of this network and transform has to hold, stacked or shared as this one has it."""
+        own, module = io.model_shapes(self.problem), outline(self.problem.model)
+        extra = extra_shapes(self.transform, module)
+        for layer in getattr(self.transform, "layers", ()):
+            if not any(name in extra and name.rpartition(".")[0] == layer for name in {**self.stacked, **self.shared}):
+                raise InvalidFile(f"the file lacks what its transform adds to {layer or 'the layer'}; write it anew")
+        expected: Shapes = {}
+        for name, shape in {**own, **extra}.items():
+            if name in self.stacked:
+                expected[f"stacked/{name}"] = (self.n_members, *shape)
+            alone = name not in self.stacked and (name in own or name in self.shared)
+            if alone or isinstance(self.transform, Linearised):
+                expected[f"shared/{name}"] = shape
+        return expected
 
     @cached_property
     def _members(self) -> Members:
@@ -184,6 +217,7 @@ class Ensemble:
     def _blocks(self, x: Rows) -> Iterator[tuple[Tensor, int]]:
         """Standardised rows of x, `plan.rows` at a time, the last padded with zeros; and how many are real."""
         shape, rows = self.problem.model.input_shape, self.plan.rows
+        x = plain_numbers(x) if isinstance(x, Tensor) else x
         for start in range(0, max(1, len(x)), rows):
             block = as_rows(x[start : start + rows], self.problem, self.device)
             n = block.shape[0]
@@ -194,13 +228,57 @@ class Ensemble:
             yield block, n
 
 
+def _plan_from(spec: Mapping[str, Any]) -> Plan:
+    rows, mode = whole(spec["rows"], "plan.rows"), spec["mode"]
+    layout = spec.get("layout", "contiguous")  # files from before there was a choice
+    if not 1 <= rows <= MOST_ROWS or mode not in get_args(Mode) or layout not in get_args(Layout):
+        raise InvalidFile(
+            f"a plan has 1 to {MOST_ROWS} rows, a mode of {', '.join(get_args(Mode))} and a layout of "
+            f"{', '.join(get_args(Layout))}; got {dict(spec)}"
+        )
+    return Plan(mode=mode, rows=rows, layout=layout)
+
+
+def plain_numbers(values: Tensor) -> Tensor:
+    """The tensor itself, or a refusal of a form that no network reads."""
+    if values.layout != torch.strided or values.is_complex() or values.is_quantized:
+        raise InvalidData(
+            f"expected a dense tensor of real numbers, got {values.dtype} with layout {values.layout}; use "
+            "x.to_dense(), and the real and imaginary parts as two features"
+        )
+    return values
+
+
+@contextmanager
+def indices_checked(problem: Problem) -> Iterator[None]:
+    """An index that an embedding does not have is the rows' fault: it becomes an InvalidData."""
+    try:
+        yield
+    except IndexError as reason:
+        if not problem.model.integers:
+            raise
+        raise InvalidData(
+            f"a row holds an index that the network's embedding does not have ({reason}); indices run from 0 to its "
+            "num_embeddings − 1"
+        ) from reason
+
+
 def as_rows(x: Rows, problem: Problem, device: torch.device | str) -> Tensor:
     """A chunk of rows in the problem's dtype and shape; flat rows of the right length are reshaped."""
     shape = problem.model.input_shape
     dtype = torch.int64 if problem.model.integers else problem.dtype
-    if not isinstance(x, Tensor):
+    if isinstance(x, Tensor):
+        x = plain_numbers(x)
+        floating = x.is_floating_point()
+    else:
+        array = np.asarray(x)
+        if array.dtype.kind not in "fiub":
+            raise InvalidData(f"expected rows of numbers, got {array.dtype}")
+        floating = array.dtype.kind == "f"
         # a copy: memory maps are often read-only, which torch does not know
-        x = torch.from_numpy(np.array(x, dtype=np.dtype(str(dtype).removeprefix("torch."))))
+        x = torch.from_numpy(np.array(array, dtype=np.dtype(str(dtype).removeprefix("torch."))))
+    if floating and problem.model.integers:
+        raise InvalidData("rows are indices into an embedding, and these are not whole numbers; pass x.long()")
     if x.shape[1:] != shape and math.prod(x.shape[1:]) != math.prod(shape):
         raise InvalidData(f"expected rows of shape {list(shape)}, got {list(x.shape[1:])}")
     return x.reshape(x.shape[0], *shape).to(device=device, dtype=dtype)

@@ -1,6 +1,7 @@
 """fit(): the single entry point; check(): what it would refuse; Fitted: what it gives back; load(): from a file."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from bensemble_core import io, options
-from bensemble_core.ensemble import Ensemble, Rows, as_rows
-from bensemble_core.errors import InvalidData, InvalidFile, InvalidOption
+from bensemble_core.ensemble import Ensemble, Rows, as_rows, indices_checked
+from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel, InvalidOption
 from bensemble_core.likelihoods import likelihood_named
-from bensemble_core.models.spec import has_embedding
+from bensemble_core.models.spec import LARGEST_ROW, has_embedding
+from bensemble_core.modes import own_modes
 from bensemble_core.posteriors import POSTERIORS, named_posterior
 from bensemble_core.predictive import Predictive
 from bensemble_core.priors import DEFAULT_PRIOR
@@ -36,6 +38,7 @@ from bensemble_core.types import (
     Report,
     Snapshot,
     Tensors,
+    Unfolds,
     Updates,
     silent,
 )
@@ -52,13 +55,17 @@ class Fitted:
     state: Tensors
     seed: int
     data: Data | None = None  # the rows it was fitted to, as handed in; not saved
+    n_latest: int | None = None  # of these, how many came last, with what was known before as their prior; None: all
 
+    @own_modes()
     def sample(self, n: int = 20, *, seed: int = 0) -> Ensemble:
         """Exactly n draws of a density; min(n, S) evenly thinned of a method that keeps S members."""
+        n = options.whole(n, "the number of members")
         if n < 1:
             raise InvalidOption(f"sample draws at least 1 member, got {n}")
         return self.posterior.sample(self.problem, self.state, n, rng=generator(seed, _SAMPLE))
 
+    @own_modes()
     def predict(self, x: Rows) -> Predictive:
         """The method's own predictive in closed form, as a single member; any other is sample(n).predict(x)."""
         if not isinstance(self.posterior, Analytic):
@@ -67,6 +74,7 @@ class Fitted:
             )
         return self.posterior.analytic(self.problem, self.state, x)
 
+    @own_modes()
     def update(
         self,
         data: AnyData,
@@ -87,21 +95,21 @@ class Fitted:
         """
         new = as_data(data)
         posterior = options.make(type(self.posterior), {**options.to_json(self.posterior), **changes})
-        seed = self.seed if seed is None else seed
+        seed = self.seed if seed is None else options.whole(seed, "seed")
         _refuse_unsuitable(posterior, self.problem)
         if keep is None and isinstance(posterior, Updates):
             if self.data is not None and new.augment is None:
                 new = replace(new, augment=self.data.augment)
-            state = posterior.update(
-                self.problem,
-                self.state,
-                encoded(posterior, self.problem, new, _device(self.state)),
-                rng=generator(seed, _FIT),
-                resume=resume,
-                report=report,
-            )
+            own = encoded(posterior, self.problem, new, _device(self.state))
+            if not own.n_rows:
+                raise InvalidData("there is nothing to train on: an update needs new rows, and here are none")
+            rng = generator(seed, _FIT)
+            with indices_checked(self.problem):
+                state = posterior.update(self.problem, self.state, own, rng=rng, resume=resume, report=report)
             seen = None if self.data is None else joined(self.data, new)
-            return Fitted(posterior=posterior, problem=self.problem, state=state, seed=seed, data=seen)
+            return Fitted(
+                posterior=posterior, problem=self.problem, state=state, seed=seed, data=seen, n_latest=own.n_rows
+            )
         if keep or keep is None:
             if self.data is None:
                 raise InvalidData(
@@ -113,22 +121,27 @@ class Fitted:
             new = replace(new, augment=self.data.augment)
         return _fit(posterior, self.problem, new, seed=seed, warm=self.state, resume=resume, report=report)
 
+    @own_modes()
     def bound(self, data: AnyData | None = None, *, samples: int = 100, seed: int = 0) -> float:
         """The method's bound on log p(D) (the ELBO of mfvi), in nats and the units of y, from `samples` draws.
 
-        `data` are the rows it was fitted to, where this Fitted does not hold them. Where a noise or a prior scale was
-        learnt, it bounds the evidence given those.
+        `data` are the rows it was fitted to, where this Fitted does not hold them; after an update the new rows alone,
+        whose prior is what was known before. Where a noise or a prior scale was learnt, it bounds the evidence given
+        those.
         """
         if not isinstance(self.posterior, Bounds):
             raise InvalidOption(f"{self.posterior.name} has no bound on the evidence; mfvi and renyi have")
-        if samples < 1:
+        if options.whole(samples, "samples") < 1:
             raise InvalidOption(f"bound needs at least 1 draw, got {samples}")
         rows = self.data if data is None else as_data(data)
         if rows is None:
             raise InvalidData("this Fitted was read from a file, which does not hold its rows; pass data=(x, y)")
+        if data is None and self.n_latest is not None:
+            rows = replace(rows, x=rows.x[-self.n_latest :], y=rows.y[-self.n_latest :])
         own = encoded(self.posterior, self.problem, rows, _device(self.state))
         rng = generator(seed, _SAMPLE)
-        return self.posterior.bound(self.problem, self.state, own, samples=samples, rng=rng)
+        with indices_checked(self.problem):
+            return self.posterior.bound(self.problem, self.state, own, samples=samples, rng=rng)
 
     @property
     def log_evidence(self) -> float:
@@ -137,6 +150,7 @@ class Fitted:
             raise InvalidOption(f"{self.posterior.name} has no log evidence; laplace has")
         return self.posterior.log_evidence(self.problem, self.state)
 
+    @own_modes()
     def function_variance(self, x: Rows, *, joint: bool = False) -> Tensor:
         """Posterior variance of the logits, or of the means in the units of y (squared), in closed form: [N, T].
 
@@ -147,7 +161,8 @@ class Fitted:
         rows = as_rows(x, self.problem, _device(self.state))
         if self.problem.scaling is not None:
             rows = self.problem.scaling(rows)
-        covariance = self.posterior.function_covariance(self.problem, self.state, rows)
+        with indices_checked(self.problem):
+            covariance = self.posterior.function_covariance(self.problem, self.state, rows)
         return covariance if joint else covariance.diagonal(dim1=-2, dim2=-1)
 
     def save(self, path: str | Path) -> None:
@@ -161,6 +176,7 @@ class Fitted:
         io.write(path, header, {**io.problem_tensors(self.problem), **io.above("state/", self.state)})
 
 
+@own_modes()
 def fit(
     method: str | Posterior,
     model: AnyModel,
@@ -184,21 +200,23 @@ def fit(
     or any nn.Module. data: (x [N, ...], y [N] classes or [N(, T)] targets), tensors or arrays; float64 rows make
     everything float64. prior: on every weight, Normal(scale=1.0) unless given; None is maximum likelihood.
     standardise: inputs and real targets to mean 0 and sd 1 inside the ensemble, on by default except where the weights
-    of a module are taken as they are (epochs=0). warm: start from another Fitted (its standardisation is kept) or
-    state. resume: a snapshot, to go on bit for bit. input_shape: of one row, where rows are stored flat. augment: a
-    function (x [B, ...], rng) -> x of the same shape, applied to every training batch in the units handed in, each
-    member's with a generator of its own; resuming needs the same function. It is no option of the method, since it is
-    code: it cannot be told in JSON, and is not saved.
+    of a module are taken as they are (epochs=0). warm: start from another Fitted of the same kind of likelihood (its
+    standardisation is kept) or state. resume: a snapshot, to go on bit for bit. input_shape: of one row, where rows
+    are stored flat. augment: a function (x [B, ...], rng) -> x of the same shape, applied to every training batch in
+    the units handed in, each member's with a generator of its own; resuming needs the same function. It is no option
+    of the method, since it is code: it cannot be told in JSON, and is not saved.
     """
     posterior = named_posterior(method, options_)
     rows = as_data(data)
     if augment is not None:
+        if not callable(augment):
+            raise InvalidOption(f"augment has to be a function (x, rng) -> x, got {augment!r}")
         rows = replace(rows, augment=augment)
     if standardise is None:
         standardise = not (isinstance(model, nn.Module) and _takes_weights_as_they_are(posterior))
     like = warm.problem if isinstance(warm, Fitted) else None
     problem = make_problem(model, rows, likelihood_named(likelihood), prior, standardise, input_shape, like)
-    state = warm.state if isinstance(warm, Fitted) else warm
+    state = _warm_state(warm, posterior)
     return _fit(posterior, problem.to(device), rows, seed=seed, warm=state, resume=resume, report=report, device=device)
 
 
@@ -219,12 +237,16 @@ def check(
     """
     posterior = named_posterior(method, options_)
     named = likelihood_named(likelihood)
-    whole = isinstance(model, nn.Module) and has_embedding(model)
-    x = torch.zeros(1, *input_shape, dtype=torch.int64 if whole else torch.float32)
+    shape = [options.whole(n, "an entry of input_shape") for n in input_shape]
+    if not shape or min(shape) < 1 or math.prod(shape) > LARGEST_ROW:
+        raise InvalidModel(f"expected the shape of a row, such as [64] or [1, 8, 8], got {shape}")
+    indices = isinstance(model, nn.Module) and has_embedding(model)
+    x = torch.zeros(1, *shape, dtype=torch.int64 if indices else torch.float32)
     y = torch.zeros(0 if named.family == "categorical" else 1, n_targets)
     _refuse_unsuitable(posterior, make_problem(model, Data(x=x, y=y), named, prior, standardise=True))
 
 
+@own_modes()
 def fit_splits(
     method: str | Posterior,
     model: AnyModel,
@@ -244,6 +266,7 @@ def fit_splits(
     agree with `fit` to rounding. Otherwise one after another, with the bits that `fit` gives.
     """
     posterior = named_posterior(method, options_)
+    seed = options.whole(seed, "seed")
     if not isinstance(posterior, FitsSplits):
 
         def one(i: int, data: AnyData) -> Fitted:
@@ -283,20 +306,20 @@ def load(source: str | Path | bytes, *, model: nn.Module | None = None, device: 
     header, tensors = io.read(source)
     tensors = {k: v.to(device) for k, v in tensors.items()}
     if header.get("kind") == "ensemble":
-        ensemble = Ensemble.from_tensors(header, tensors, model=model)
-        io.check_module(ensemble.problem, ensemble.stacked, ensemble.shared)
-        return ensemble
+        return Ensemble.from_tensors(header, tensors, model=model)
     if header.get("kind") != "fitted":
         raise InvalidFile(f"expected a fitted posterior or an ensemble, got a file of kind {header.get('kind')!r}")
-    name = header["posterior"]["name"]
-    if name not in POSTERIORS:
-        raise InvalidFile(f"the file holds a {name!r} posterior, which this version does not have; upgrade")
-    return Fitted(
-        posterior=options.make(POSTERIORS[name], header["posterior"]),
-        problem=io.problem_from(header["problem"], tensors, model=model),
-        state=io.below("state/", tensors),
-        seed=header["seed"],
-    )
+    with io.header_read():
+        name, wanted, seed = header["posterior"]["name"], header["problem"], options.whole(header["seed"], "seed")
+        if name not in POSTERIORS:
+            raise InvalidFile(f"the file holds a {name!r} posterior, which this version does not have; upgrade")
+        posterior: Posterior = options.make(POSTERIORS[name], header["posterior"])
+    problem = io.problem_from(wanted, tensors, model=model)
+    state = io.below("state/", tensors)
+    with io.header_read():
+        expected = posterior.expected(problem, state)
+    io.check_tensors(problem, expected, state)
+    return Fitted(posterior=posterior, problem=problem, state=state, seed=seed)
 
 
 def _fit(
@@ -310,12 +333,25 @@ def _fit(
     report: Report,
     device: str | torch.device | None = None,
 ) -> Fitted:
+    seed = options.whole(seed, "seed")
     _refuse_unsuitable(posterior, problem)
     if device is None:
         device = "cpu" if warm is None else _device(warm)
     own = encoded(posterior, problem, rows, device)
-    state = posterior.fit(problem, own, rng=generator(seed, _FIT), warm=warm, resume=resume, report=report)
+    with indices_checked(problem):
+        state = posterior.fit(problem, own, rng=generator(seed, _FIT), warm=warm, resume=resume, report=report)
     return Fitted(posterior=posterior, problem=problem, state=state, seed=seed, data=rows)
+
+
+def _warm_state(warm: Fitted | Tensors | None, posterior: Posterior) -> Tensors | None:
+    """What a method can start from: a state of its own, or of another method as plain networks."""
+    if isinstance(warm, Fitted):
+        if isinstance(warm.posterior, Unfolds) and type(warm.posterior) is not type(posterior):
+            return warm.posterior.unfold(warm.problem, warm.state)
+        return warm.state
+    if warm is not None and not isinstance(warm, Mapping):
+        raise InvalidOption(f"warm has to be a Fitted or its state, got {type(warm).__name__}; pass what fit gave back")
+    return warm
 
 
 def _refuse_unsuitable(posterior: Posterior, problem: Problem) -> None:

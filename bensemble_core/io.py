@@ -4,9 +4,12 @@
 """
 
 import json
+import math
 import os
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +18,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from bensemble_core.errors import InvalidFile, InvalidModel
+from bensemble_core.errors import BensembleError, InvalidFile, InvalidModel
 from bensemble_core.likelihoods import likelihood_from_json
-from bensemble_core.models import adopt, named_model
-from bensemble_core.models.spec import checked_state, tensors_of
+from bensemble_core.models import ModuleSpec, adopt, named_model
+from bensemble_core.models.spec import LARGEST_ROW, outline
+from bensemble_core.options import whole
 from bensemble_core.priors import prior_from_json
-from bensemble_core.types import Problem, Scaling, Tensors
+from bensemble_core.types import Problem, Scaling, Shapes, Tensors
 
 FORMAT = 1
 _KEY = "bensemble"
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}  # of a problem
+_TRIES = 20  # at a file that is replaced while it is read
 
 
 def write(path: str | Path, header: Mapping[str, Any], tensors: Tensors) -> None:
@@ -56,17 +62,66 @@ def read(source: str | Path | bytes) -> tuple[dict[str, Any], dict[str, Tensor]]
             metadata = json.loads(source[8 : 8 + size]).get("__metadata__") if 8 + size <= len(source) else None
             tensors = load(source)
         else:
-            with safe_open(os.fspath(source), framework="pt") as file:
-                metadata = file.metadata()
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-    except (SafetensorError, ValueError, AttributeError) as reason:
+            metadata, tensors = _read_path(Path(source))
+    except (SafetensorError, ValueError, AttributeError, RecursionError) as reason:
+        if isinstance(reason, InvalidFile):
+            raise
         raise InvalidFile(f"{_called(source)} is not a safetensors file, or was cut short ({reason})") from reason
     if not metadata or _KEY not in metadata:
         raise InvalidFile(f"{_called(source)} is a safetensors file, but not one of ours: it has no {_KEY} header")
-    header: dict[str, Any] = json.loads(metadata[_KEY])
+    with header_read(f"the header of {_called(source)}"):
+        header = json.loads(metadata[_KEY])
+    if not isinstance(header, dict):
+        raise InvalidFile(f"the header of {_called(source)} has to be an object, got {type(header).__name__}")
     if header.get("format") != FORMAT:
         raise InvalidFile(f"{_called(source)} has format {header.get('format')}, this version reads {FORMAT}; upgrade")
     return header, tensors
+
+
+def _read_path(path: Path) -> tuple[dict[str, str] | None, dict[str, Tensor]]:
+    """Metadata and memory-mapped tensors of one and the same file, however often another takes its name meanwhile.
+
+    safetensors opens a path twice, for the header and for the numbers. Ours is held open, so that the file system
+    cannot give its place to a newer one: if the path still leads to it afterwards, both were of it.
+    """
+    for _ in range(_TRIES):
+        try:
+            with path.open("rb") as held:
+                try:
+                    with safe_open(path, framework="pt") as file:
+                        found = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+                except (SafetensorError, OSError):
+                    if _is_at(path, held.fileno()):
+                        raise
+                    continue
+                if _is_at(path, held.fileno()):
+                    return found
+        except OSError as reason:
+            raise InvalidFile(
+                f"{path} cannot be read ({reason.strerror or reason}); expected a file of ours"
+            ) from reason
+        time.sleep(0.005)
+    raise InvalidFile(f"{path} was replaced each of the {_TRIES} times it was read; try again when it is at rest")
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except OSError:
+        return False
+
+
+@contextmanager
+def header_read(what: str = "the header of the file") -> Iterator[None]:
+    """Whatever stops the reading of a header is the file's fault: it becomes an InvalidFile."""
+    try:
+        yield
+    except InvalidFile:
+        raise
+    except KeyError as missing:
+        raise InvalidFile(f"{what} lacks {missing}; it was changed or damaged, write the file anew") from missing
+    except (BensembleError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as reason:
+        raise InvalidFile(f"{what} cannot be read: {str(reason).splitlines()[0]}") from reason
 
 
 def save_tensors(tensors: Tensors, path: str | Path | None = None) -> bytes:
@@ -106,34 +161,85 @@ def problem_tensors(problem: Problem) -> dict[str, Tensor]:
 
 
 def problem_from(header: Mapping[str, Any], tensors: Tensors, *, model: nn.Module | None) -> Problem:
-    """The problem of a file; a network that was an nn.Module has to be handed in again."""
-    dtype: torch.dtype = getattr(torch, header["dtype"])
-    spec = header["model"]
-    shape = tuple(spec["input_shape"])
-    scaling = below("scaling/", tensors)
-    common: dict[str, Any] = {
-        "likelihood": likelihood_from_json(header["likelihood"]),
-        "prior": prior_from_json(header["prior"]),
-        "scaling": Scaling(mean=scaling["mean"], scale=scaling["scale"]) if scaling else None,
-        "dtype": dtype,
-    }
-    if spec["spec"] is not None:
-        return Problem(model=named_model(spec["spec"], shape, spec["n_outputs"]), **common)
+    """The problem of a file; a network that was an nn.Module has to be handed in again. No tensor is allocated."""
+    with header_read():
+        if header["dtype"] not in _DTYPES:
+            raise InvalidFile(f"expected a file in {' or '.join(_DTYPES)}, got {header['dtype']!r}")
+        dtype = _DTYPES[header["dtype"]]
+        spec = header["model"]
+        shape = tuple(whole(n, "an entry of input_shape") for n in spec["input_shape"])
+        n_outputs = whole(spec["n_outputs"], "n_outputs")
+        if not shape or min(shape) < 1 or math.prod(shape) > LARGEST_ROW:
+            raise InvalidFile(f"expected rows of 1 to {LARGEST_ROW:,} numbers, the header says {list(shape)}")
+        common: dict[str, Any] = {
+            "likelihood": likelihood_from_json(header["likelihood"]),
+            "prior": prior_from_json(header["prior"]),
+            "scaling": _scaling_from(below("scaling/", tensors), shape, dtype),
+            "dtype": dtype,
+        }
+        if common["likelihood"].n_outputs != n_outputs:
+            raise InvalidFile(
+                f"the header is at odds with itself: {n_outputs} network outputs, and a likelihood of "
+                f"{common['likelihood'].n_outputs}"
+            )
+        if spec["spec"] is not None:
+            return Problem(model=named_model(spec["spec"], shape, n_outputs), **common)
+        integers, name = bool(spec["integers"]), str(spec["module"])
     if model is None:
         raise InvalidModel(
-            f"the file holds the tensors of a {spec['module']}, not its code; pass the module: load(path, model=net)"
+            f"the file holds the tensors of a {name}, not its code; pass the module: load(path, model=net)"
         )
-    adopted = adopt(model, shape, dtype=dtype, integers=spec["integers"])
-    if adopted.n_outputs != spec["n_outputs"]:
-        raise InvalidModel(f"expected a module with {spec['n_outputs']} outputs, got {adopted.n_outputs}")
+    adopted = adopt(model, shape, dtype=dtype, integers=integers)
+    if adopted.n_outputs != n_outputs:
+        raise InvalidModel(f"expected a module with {n_outputs} outputs, got {adopted.n_outputs}")
     return Problem(model=adopted, **common)
 
 
-def check_module(problem: Problem, stacked: Tensors, shared: Tensors) -> None:
-    """Raise unless the loaded tensors are those of the problem's network."""
-    expected = tensors_of(problem.model.skeleton())
-    found = {**shared, **{k: v[0] for k, v in stacked.items()}}
-    checked_state(expected, found, "the tensors of the file do not fit the model")
+def _scaling_from(found: Tensors, shape: tuple[int, ...], dtype: torch.dtype) -> Scaling | None:
+    if not found:
+        return None
+    scaling = Scaling(mean=found["mean"], scale=found["scale"])
+    for name, tensor in (("mean", scaling.mean), ("scale", scaling.scale)):
+        own = tuple(tensor.shape)
+        fits = len(own) <= len(shape) and all(a in (1, b) for a, b in zip(own[::-1], shape[::-1], strict=False))
+        fits = fits and (own == shape or len(shape) > 1)  # a flat row has a scale for every feature
+        if not fits or tensor.dtype != dtype or not bool(tensor.isfinite().all()):
+            raise InvalidFile(f"scaling/{name} has to be finite, {dtype} and of a row {list(shape)}, got {list(own)}")
+    if not bool((scaling.scale > 0).all()):
+        raise InvalidFile("scaling/scale has to be above 0; the file was changed or damaged")
+    return scaling
+
+
+def model_shapes(problem: Problem) -> Shapes:
+    """Names and shapes of the network's tensors and of the likelihood's own, of one member; nothing is allocated."""
+    module = outline(problem.model)
+    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    extra = problem.likelihood.start(dtype=problem.dtype)
+    return {name: tuple(t.shape) for name, t in {**named, **extra}.items()}
+
+
+def check_tensors(problem: Problem, expected: Shapes, found: Tensors) -> None:
+    """Raise unless the tensors of a file are exactly those expected, and finite wherever they are no buffer's.
+
+    (A buffer is the module's own business: a mask may well hold infinities.)
+    """
+    for name in sorted({*expected, *found}):
+        if name in found and name in expected and tuple(found[name].shape) == expected[name]:
+            continue
+        wanted = f"{name} of shape {list(expected[name])}" if name in expected else f"no {name}"
+        came = list(found[name].shape) if name in found else "nothing"
+        text = f"the tensors of the file do not fit the model: expected {wanted}, got {came}"
+        if isinstance(problem.model, ModuleSpec):
+            raise InvalidModel(f"{text}; is it of this module?")
+        raise InvalidFile(f"{text}; it was changed or damaged, write it anew")
+    module = outline(problem.model)
+    buffers, parameters = ({name for name, _ in named()} for named in (module.named_buffers, module.named_parameters))
+    for name, tensor in found.items():
+        own = name.removeprefix("stacked/").removeprefix("shared/")
+        if own in parameters and tensor.dtype not in (problem.dtype, torch.float64):
+            raise InvalidFile(f"expected {name} in {problem.dtype}, got {tensor.dtype}; write the file anew")
+        if own not in buffers and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise InvalidFile(f"{name} holds a NaN or an infinity; the file was changed or damaged, write it anew")
 
 
 def _called(source: str | Path | bytes) -> str:

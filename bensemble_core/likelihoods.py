@@ -14,12 +14,14 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
+from bensemble_core.options import is_number, whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
 from bensemble_core.types import Family, Likelihood, Tensors
 
 LOG_NOISE = "likelihood/log_noise"  # the slash keeps it apart from any parameter of a module
 FLOOR = 1e-6  # least noise variance that can be learnt, in units of the variance of y
 LOG_2PI = math.log(2 * math.pi)
+_ROOM = 1e-3  # a forecast far from the rows may be a thousand sd wide before its variance overflows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +32,8 @@ class Categorical:
     n_classes: int | None = None
 
     def __post_init__(self) -> None:
-        if self.n_classes is not None and self.n_classes < 2:
-            raise InvalidOption(f"Categorical: n_classes is at least 2, got {self.n_classes}")
+        if self.n_classes is not None and whole(self.n_classes, "Categorical: n_classes") < 2:
+            raise InvalidOption(f"Categorical: n_classes is at least 2, got {self.n_classes!r}")
 
     def bind(self, y: Tensor, *, n_outputs: int | None, standardise: bool) -> "Categorical":
         if self.n_classes is not None:
@@ -84,7 +86,7 @@ class Categorical:
         return CategoricalPredictive(logits=outputs, log_weights=log_weights)
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": "categorical", **asdict(self)}
+        return {"name": "categorical", "n_classes": None if self.n_classes is None else int(self.n_classes)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +106,13 @@ class Gaussian:
     spread: tuple[float, ...] = ()  # [T] sd of the standardised targets: 1 where standardised
 
     def __post_init__(self) -> None:
-        if self.noise is not None and not (math.isfinite(self.noise) and self.noise > 0):
+        if self.noise is not None and not (is_number(self.noise) and self.noise > 0):
             raise InvalidOption(f"Gaussian: noise is a finite standard deviation above 0, got {self.noise!r}")
+        if self.learn_noise not in (None, True, False):
+            raise InvalidOption(f"Gaussian: learn_noise is true or false, got {self.learn_noise!r}")
         if self.noise is None and self.learn_noise is False:
             raise InvalidOption("Gaussian: learn_noise=False needs the noise; pass noise=…")
+        _check_moments(self.mean, self.scale, self.spread)
 
     @property
     def learns(self) -> bool:
@@ -121,7 +126,7 @@ class Gaussian:
         return len(self.mean)
 
     def encode(self, y: Tensor, *, dtype: torch.dtype) -> Tensor:
-        return _standardised(y, self.mean, self.scale, dtype)
+        return _standardised(y, self.mean, self.scale, self.spread, dtype)
 
     def start(self, *, dtype: torch.dtype) -> dict[str, Tensor]:
         if not self.learns:
@@ -153,7 +158,7 @@ class Gaussian:
         return _in_units(outputs, variance, self.mean, self.scale, log_weights)
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": "gaussian", **asdict(self)}
+        return {"name": "gaussian", **asdict(self), "noise": None if self.noise is None else float(self.noise)}
 
     def _noise(self) -> list[float]:
         return list(self.spread) if self.noise is None else [self.noise / s for s in self.scale]
@@ -172,6 +177,9 @@ class HeteroscedasticGaussian:
     scale: tuple[float, ...] = ()  # [T]
     spread: tuple[float, ...] = ()  # [T]
 
+    def __post_init__(self) -> None:
+        _check_moments(self.mean, self.scale, self.spread)
+
     def bind(self, y: Tensor, *, n_outputs: int | None, standardise: bool) -> "HeteroscedasticGaussian":
         return self if self.mean else replace(self, **_moments(y, standardise))
 
@@ -180,7 +188,7 @@ class HeteroscedasticGaussian:
         return 2 * len(self.mean)
 
     def encode(self, y: Tensor, *, dtype: torch.dtype) -> Tensor:
-        return _standardised(y, self.mean, self.scale, dtype)
+        return _standardised(y, self.mean, self.scale, self.spread, dtype)
 
     def start(self, *, dtype: torch.dtype) -> dict[str, Tensor]:
         return {}
@@ -220,11 +228,38 @@ LIKELIHOODS = {
 def likelihood_named(likelihood: str | Likelihood) -> Likelihood:
     """A likelihood by its name, or itself."""
     if not isinstance(likelihood, str):
+        if isinstance(likelihood, type) or not hasattr(likelihood, "log_prob"):
+            raise InvalidOption(
+                f"likelihood has to be a name ({', '.join(LIKELIHOODS)}) or an instance such as Gaussian(noise=0.3), "
+                f"got {likelihood!r}"
+            )
         return likelihood
     if likelihood not in LIKELIHOODS:
         raise InvalidOption(f"unknown likelihood {likelihood!r}; there are {', '.join(LIKELIHOODS)}")
     named: Likelihood = LIKELIHOODS[likelihood]()
     return named
+
+
+def standardised_like(asked: Likelihood, old: Likelihood) -> Likelihood:
+    """What is asked for, under the standardisation of the fit that is gone on from.
+
+    Another kind of likelihood reads the network's outputs in another way, so no weights could be gone on from.
+    """
+    if type(asked) is not type(old):
+        raise InvalidOption(
+            f"the warm start was fitted with {type(old).__name__}, got {type(asked).__name__}: outputs would change "
+            "their meaning; ask for the same likelihood, or start afresh without warm"
+        )
+    if isinstance(asked, Categorical) and isinstance(old, Categorical):
+        if asked.n_classes not in (None, old.n_classes):
+            raise InvalidOption(
+                f"the warm start tells {old.n_classes} classes apart, got n_classes={asked.n_classes}; ask for as "
+                "many, or start afresh without warm"
+            )
+        return old
+    if isinstance(asked, (Gaussian, HeteroscedasticGaussian)) and isinstance(old, (Gaussian, HeteroscedasticGaussian)):
+        return replace(asked, mean=old.mean, scale=old.scale, spread=old.spread)
+    return old
 
 
 def likelihood_from_json(spec: Mapping[str, Any]) -> Likelihood:
@@ -246,6 +281,18 @@ def _targets(y: Tensor) -> Tensor:
     return y
 
 
+def _check_moments(mean: tuple[float, ...], scale: tuple[float, ...], spread: tuple[float, ...]) -> None:
+    """What `bind` sets, or a file: as many of each as there are targets, and scales that can be divided by."""
+    if not len(mean) == len(scale) == len(spread):
+        raise InvalidOption(
+            f"mean, scale and spread have one entry for each target, got {len(mean)}, {len(scale)} and {len(spread)}"
+        )
+    if not all(map(is_number, (*mean, *scale, *spread))) or min((*scale, *spread), default=1) <= 0:
+        raise InvalidOption(
+            f"mean, scale and spread are finite, the last two above 0, got {mean!r}, {scale!r} and {spread!r}"
+        )
+
+
 def _moments(y: Tensor, standardise: bool) -> dict[str, Any]:
     y = _targets(y)
     if not y.shape[0]:
@@ -257,7 +304,15 @@ def _moments(y: Tensor, standardise: bool) -> dict[str, Any]:
     return {"mean": tuple(mean.tolist()), "scale": tuple(scale.tolist()), "spread": tuple(spread.tolist())}
 
 
-def _standardised(y: Tensor, mean: tuple[float, ...], scale: tuple[float, ...], dtype: torch.dtype) -> Tensor:
+def _standardised(
+    y: Tensor, mean: tuple[float, ...], scale: tuple[float, ...], spread: tuple[float, ...], dtype: torch.dtype
+) -> Tensor:
+    widest = max((a * b for a, b in zip(scale, spread, strict=True)), default=0.0)
+    if widest > _ROOM * math.sqrt(torch.finfo(dtype).max):
+        raise InvalidData(
+            f"targets vary by {widest:.3g}, and {dtype} does not hold the square of that, their variance; give them in "
+            "a larger unit (y / 1e6, say), or pass x and y in float64"
+        )
     y = _targets(y)
     if y.shape[1] != len(mean):
         raise InvalidData(f"expected {len(mean)} target(s) a row, got {y.shape[1]}")

@@ -27,7 +27,7 @@ _ONE_BY_ONE_ON_CPU = CONVOLUTIONS
 _ONE_BY_ONE = (nn.RNNBase, nn.RNNCellBase, nn.modules.batchnorm._BatchNorm)
 _CACHE_BYTES = 2 << 20  # measured on one core: past about 2 MB of the widest activation vmap loses to the loop
 _WEIGHT_BYTES = 4 << 20  # of all members; past it linear layers run faster member by member
-_LEAST_ROWS, _MOST_ROWS = 32, 512
+_LEAST_ROWS, MOST_ROWS = 32, 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +199,7 @@ def plan(problem: Problem, stacked: Tensors, shared: Tensors, transform: Transfo
     at_once = count_members(stacked) if mode == "vmap" else 1
     rows = _LEAST_ROWS
     item = torch.finfo(problem.dtype).bits // 8
-    while rows < _MOST_ROWS and 2 * rows * at_once * width * item <= _CACHE_BYTES:
+    while rows < MOST_ROWS and 2 * rows * at_once * width * item <= _CACHE_BYTES:
         rows *= 2
     return Plan(mode=mode, rows=rows, layout=_layout(problem, members, one, shared, device))
 

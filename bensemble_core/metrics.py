@@ -12,27 +12,28 @@ from torch import Tensor
 
 from bensemble_core import mixtures
 from bensemble_core.errors import InvalidData, InvalidOption
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from bensemble_core.options import whole
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, Values
 
 N_BINS = 15
 
 
-def accuracy(predictive: CategoricalPredictive, y: Tensor) -> float:
+def accuracy(predictive: CategoricalPredictive, y: Values) -> float:
     """Share of rows whose most probable class under p̄ is y."""
     return _mean(_hits(predictive, y))
 
 
-def nll(predictive: Predictive, y: Tensor) -> float:
+def nll(predictive: Predictive, y: Values) -> float:
     """Mean −log p(y) of the mixture, nats a row: infinite if any answer had probability 0."""
     return _mean(-predictive.log_prob(y))
 
 
-def brier(predictive: CategoricalPredictive, y: Tensor) -> float:
+def brier(predictive: CategoricalPredictive, y: Values) -> float:
     """Mean Σ_c (p̄_c − 1[y = c])² (Brier 1950): the sum over all classes, between 0 and 2, not its half nor its mean."""
     return _mean(_brier_rows(predictive, y))
 
 
-def ece(predictive: CategoricalPredictive, y: Tensor) -> float:
+def ece(predictive: CategoricalPredictive, y: Values) -> float:
     """Expected calibration error Σ_b n_b/n |accuracy_b − confidence_b| (Guo et al. 2017).
 
     15 bins of equal width over the confidence max_c p̄_c, (i/15, (i+1)/15].
@@ -40,17 +41,17 @@ def ece(predictive: CategoricalPredictive, y: Tensor) -> float:
     return _ece(_calibration(predictive, y))
 
 
-def rmse(predictive: GaussianPredictive, y: Tensor) -> float:
+def rmse(predictive: GaussianPredictive, y: Values) -> float:
     """Root of the mean squared error of the mixture's mean, over rows and outputs, in y's units."""
     return math.sqrt(_mean((predictive.mean() - predictive.targets(y)).square()))
 
 
-def crps(predictive: GaussianPredictive, y: Tensor) -> float:
+def crps(predictive: GaussianPredictive, y: Values) -> float:
     """Mean continuous ranked probability score ∫ (F(z) − 1[z ≥ y])² dz of each output's mixture, in y's units."""
     return _mean(crps_rows(predictive, y))
 
 
-def crps_rows(predictive: GaussianPredictive, y: Tensor) -> Tensor:
+def crps_rows(predictive: GaussianPredictive, y: Values) -> Tensor:
     """CRPS by row and output, in closed form (Grimit et al. 2006): [N] or [N, T].
 
     Σ_i w_i A(y − μ_i, σ_i²) − ½ Σ_ij w_i w_j A(μ_i − μ_j, σ_i² + σ_j²),  A(d, s²) = 2sφ(d/s) + d(2Φ(d/s) − 1).
@@ -74,12 +75,12 @@ class Reliability:
     accuracy: Tensor  # [B] share that came true
 
 
-def reliability(predictive: CategoricalPredictive, y: Tensor, *, n_bins: int | None = None) -> Reliability:
+def reliability(predictive: CategoricalPredictive, y: Values, *, n_bins: int | None = None) -> Reliability:
     """The bins behind `ece`: equal widths over the confidence max_c p̄_c, 15 unless told: each [B]."""
     return _reliability(_calibration(predictive, y, n_bins))
 
 
-def interval_coverage(predictive: GaussianPredictive, y: Tensor, *, level: float = 0.9) -> float:
+def interval_coverage(predictive: GaussianPredictive, y: Values, *, level: float = 0.9) -> float:
     """Share of targets inside the mixture's central interval, from its (1 − level)/2 quantile to (1 + level)/2."""
     return _mean(_covered(predictive, y, level))
 
@@ -89,12 +90,12 @@ def interval_width(predictive: GaussianPredictive, *, level: float = 0.9) -> flo
     return _mean(_widths(predictive, level))
 
 
-def coverage_curve(predictive: GaussianPredictive, y: Tensor, *, n_levels: int = 15) -> Reliability:
+def coverage_curve(predictive: GaussianPredictive, y: Values, *, n_levels: int = 15) -> Reliability:
     """Levels 1/(L + 1), …, L/(L + 1) of central intervals against the share of targets inside each: each [L].
 
     On the diagonal for a calibrated forecast (Kuleshov et al. 2018); below it for one that is too sure.
     """
-    levels = torch.arange(1, n_levels + 1, dtype=torch.float64) / (n_levels + 1)
+    levels = torch.arange(1, _counted(n_levels, "n_levels") + 1, dtype=torch.float64) / (n_levels + 1)
     depth = (2 * predictive.cdf(y).double().flatten().cpu() - 1).abs()  # y is on the edge of the interval of this level
     if not depth.numel():
         raise InvalidData("there are no rows to evaluate on")
@@ -108,12 +109,13 @@ def sharpness(predictive: GaussianPredictive) -> float:
     return _mean(predictive.variance().double().sqrt())
 
 
-def auroc(scores: Tensor, positive: Tensor) -> float:
+def auroc(scores: Values, positive: Values) -> float:
     """P(a positive row scores above a negative one), ties counting one half: the area under the ROC curve.
 
     By mid-ranks (Mann & Whitney 1947): scores [N], positive [N] true or false.
     """
-    scores, positive = scores.detach().flatten(), positive.flatten().to(scores.device, torch.bool)
+    scores = torch.as_tensor(scores).detach().flatten()
+    positive = torch.as_tensor(positive).flatten().to(scores.device, torch.bool)
     if scores.shape != positive.shape:
         raise InvalidData(f"expected as many marks as scores, got {positive.numel()} and {scores.numel()}")
     if not bool(scores.isfinite().all()):
@@ -129,8 +131,9 @@ def auroc(scores: Tensor, positive: Tensor) -> float:
     return above / (n_positive * n_negative)
 
 
-def ood_auroc(inside: Tensor, outside: Tensor) -> float:
+def ood_auroc(inside: Values, outside: Values) -> float:
     """AUROC of an uncertainty score that should be higher for rows from elsewhere: scores [N], scores [K]."""
+    inside, outside = torch.as_tensor(inside), torch.as_tensor(outside)
     marks = torch.cat([torch.zeros(inside.numel()), torch.ones(outside.numel())])
     return auroc(torch.cat([inside.flatten(), outside.flatten().to(inside)]), marks)
 
@@ -148,12 +151,13 @@ class RiskCoverage:
         return _mean(self.risk)
 
 
-def risk_coverage(uncertainty: Tensor, losses: Tensor) -> RiskCoverage:
+def risk_coverage(uncertainty: Values, losses: Values) -> RiskCoverage:
     """Answer the least uncertain first: uncertainty [N], losses [N] (0 or 1 for a class right or wrong).
 
     Rows of equal uncertainty count as in random order, in expectation, so that the order of rows is of no matter.
     """
-    uncertainty, losses = uncertainty.detach().flatten(), losses.detach().flatten().double().to(uncertainty.device)
+    uncertainty = torch.as_tensor(uncertainty).detach().flatten()
+    losses = torch.as_tensor(losses).detach().flatten().double().to(uncertainty.device)
     if uncertainty.shape != losses.shape:
         raise InvalidData(f"expected as many losses as rows, got {losses.numel()} and {uncertainty.numel()}")
     if not uncertainty.numel():
@@ -167,7 +171,7 @@ def risk_coverage(uncertainty: Tensor, losses: Tensor) -> RiskCoverage:
     return RiskCoverage(coverage=answered / losses.numel(), risk=risk)
 
 
-def aurc(predictive: Predictive, y: Tensor, *, uncertainty: Tensor | None = None) -> float:
+def aurc(predictive: Predictive, y: Values, *, uncertainty: Values | None = None) -> float:
     """Area under the risk-coverage curve: of errors by 1 − max_c p̄_c, or of squared errors by the total variance.
 
     With several outputs a row's error and its uncertainty are sums over them. `uncertainty` [N] is another order.
@@ -181,7 +185,7 @@ def aurc(predictive: Predictive, y: Tensor, *, uncertainty: Tensor | None = None
     return risk_coverage(own if uncertainty is None else uncertainty, losses).area
 
 
-def evaluate(predictive: Predictive, y: Tensor, *, level: float | None = None) -> dict[str, float]:
+def evaluate(predictive: Predictive, y: Values, *, level: float | None = None) -> dict[str, float]:
     """{n, accuracy, nll, ece, brier} for classes, {n, rmse, nll, crps} for numbers; with `level` {…, coverage, width}.
 
     Coverage and width are those of the central interval of that level.
@@ -202,7 +206,7 @@ class Evaluation:
     sums: dict[str, float] = field(default_factory=dict)
     bins: Tensor = field(default_factory=lambda: torch.zeros(3, N_BINS, dtype=torch.float64))
 
-    def add(self, predictive: Predictive, y: Tensor) -> None:
+    def add(self, predictive: Predictive, y: Values) -> None:
         if self.family not in (None, predictive.family):
             raise InvalidData(f"this evaluation holds {self.family} rows and was given {predictive.family} ones")
         with torch.no_grad():
@@ -246,17 +250,17 @@ def _mean(values: Tensor) -> float:
     return float(values.detach().double().mean())
 
 
-def _hits(predictive: CategoricalPredictive, y: Tensor) -> Tensor:
+def _hits(predictive: CategoricalPredictive, y: Values) -> Tensor:
     return predictive.log_mean().argmax(-1) == predictive.classes(y)
 
 
-def _brier_rows(predictive: CategoricalPredictive, y: Tensor) -> Tensor:
+def _brier_rows(predictive: CategoricalPredictive, y: Values) -> Tensor:
     probs = predictive.mean().double()
     truth = torch.nn.functional.one_hot(predictive.classes(y), probs.shape[-1])
     return (probs - truth).square().sum(-1)
 
 
-def _covered(predictive: GaussianPredictive, y: Tensor, level: float) -> Tensor:
+def _covered(predictive: GaussianPredictive, y: Values, level: float) -> Tensor:
     """By the distribution function, where no quantile has to be searched: [N] or [N, T]."""
     below = predictive.cdf(y).double()
     return (below - 0.5).abs() <= 0.5 * _checked(level)
@@ -273,6 +277,12 @@ def _places(scores: Tensor) -> tuple[Tensor, Tensor]:
     return place, count
 
 
+def _counted(count: int, what: str) -> int:
+    if whole(count, what) < 1:
+        raise InvalidOption(f"{what} is at least 1, got {count}")
+    return count
+
+
 def _checked(level: float) -> float:
     if not 0 < level < 1:
         raise InvalidOption(f"the level of an interval lies strictly between 0 and 1, got {level}")
@@ -284,9 +294,9 @@ def _reliability(bins: Tensor) -> Reliability:
     return Reliability(count=count, confidence=confidence / count, accuracy=hits / count)
 
 
-def _calibration(predictive: CategoricalPredictive, y: Tensor, n_bins: int | None = None) -> Tensor:
+def _calibration(predictive: CategoricalPredictive, y: Values, n_bins: int | None = None) -> Tensor:
     """Rows, summed confidence and hits of every bin: [3, B] float64."""
-    n_bins = n_bins or N_BINS
+    n_bins = _counted(N_BINS if n_bins is None else n_bins, "n_bins")
     confidence = predictive.mean().double().amax(-1).clamp(max=1.0).cpu()
     edges = torch.arange(1, n_bins, dtype=torch.float64) / n_bins
     at = torch.bucketize(confidence, edges)  # right-closed: edges[i-1] < c <= edges[i]

@@ -4,9 +4,11 @@
 """
 
 import math
+import operator
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import Field, fields
+from numbers import Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from bensemble_core.errors import InvalidOption
@@ -40,15 +42,32 @@ def make(kind: type[T], options: Mapping[str, Any]) -> T:
 
 def check(entry: object) -> None:
     """Raise InvalidOption unless every option has its declared type and lies within its bounds."""
-    hints = get_type_hints(type(entry))
+    values = {item.name: getattr(entry, item.name) for item in fields(entry)}  # type: ignore[arg-type]
+    check_types(type(entry), values)
     for item in fields(entry):  # type: ignore[arg-type]
-        value = getattr(entry, item.name)
-        if not _is_a(value, hints[item.name]):
-            raise InvalidOption(
-                f"{_title(type(entry))}: {item.name} has to be {_describe(hints[item.name])}, got {value!r}"
-            )
-        if value is not None:
-            _check_bounds(entry, item, value)
+        if values[item.name] is not None:
+            _check_bounds(entry, item, values[item.name])
+
+
+def check_types(kind: type[Any], options: Mapping[str, Any]) -> None:
+    """Raise InvalidOption unless every option is of the type that the entry declares."""
+    hints = get_type_hints(kind)
+    for name, value in options.items():
+        if not _is_a(value, hints[name]):
+            raise InvalidOption(f"{_title(kind)}: {name} has to be {_describe(hints[name])}, got {value!r}")
+
+
+def is_number(value: Any) -> bool:
+    """Finite and real, of any library; true and false are none."""
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+
+
+def whole(value: Any, what: str) -> int:
+    """A whole number of any library (numpy's too) as Python's own; anything else is refused by name."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidOption(f"{what} has to be a whole number, got {value!r}") from None
 
 
 def to_json(entry: object) -> dict[str, Any]:

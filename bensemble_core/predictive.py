@@ -7,14 +7,16 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from bensemble_core import mixtures
 from bensemble_core.errors import InvalidData, InvalidOption
 
+Values: TypeAlias = Tensor | npt.NDArray[Any]
 Estimate = Literal["moment_match", "mixture"]
 Form = Literal["entropy", "variance"]
 
@@ -87,7 +89,7 @@ class CategoricalPredictive:
             epistemic = mixtures.member_average((probs - self.mean()).square().sum(-1), self.log_weights)
         return Uncertainty(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
 
-    def log_prob(self, y: Tensor) -> Tensor:
+    def log_prob(self, y: Values) -> Tensor:
         """log p̄(y): y [N] class indices -> [N]."""
         return self.log_mean().gather(1, self.classes(y)[:, None])[:, 0]
 
@@ -99,9 +101,10 @@ class CategoricalPredictive:
             return ballots.sum(0) / self.n_members
         return mixtures.member_average(ballots, self.log_weights)
 
-    def classes(self, y: Tensor) -> Tensor:
-        """`y` as int64 class indices [N], checked against the number of rows and classes."""
+    def classes(self, y: Values) -> Tensor:
+        """`y` (an array will do) as int64 class indices [N], checked against the number of rows and classes."""
         n_classes = self.logits.shape[-1]
+        y = torch.as_tensor(y)
         if y.shape != (self.n_rows,) or y.is_floating_point():
             raise InvalidData(f"expected {self.n_rows} whole class indices, got {y.dtype} of shape {tuple(y.shape)}")
         if y.numel() and (int(y.min()) < 0 or int(y.max()) >= n_classes):
@@ -210,13 +213,13 @@ class GaussianPredictive:
             epistemic = self.mutual_information()
         return Uncertainty(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
 
-    def log_prob(self, y: Tensor) -> Tensor:
+    def log_prob(self, y: Values) -> Tensor:
         """log Σ_m w_m Π_t N(y_t; μ_mt, σ_mt²), the joint density of a row's outputs: [N]."""
         density = mixtures.gaussian_log_density(self.targets(y), self.means, self.variances)
         per_member = density.reshape(self.n_members, self.n_rows, self.n_outputs).sum(-1)  # [M, N]
         return mixtures.log_mean(per_member[..., None], self.log_weights)[:, 0]
 
-    def cdf(self, y: Tensor) -> Tensor:
+    def cdf(self, y: Values) -> Tensor:
         """F(y) of each output's own mixture: [N] or [N, T]."""
         return mixtures.gaussian_cdf(self.targets(y), self.means, self.variances, self.log_weights)
 
@@ -228,11 +231,15 @@ class GaussianPredictive:
         found = [mixtures.gaussian_quantile(v, self.means, self.variances, self.log_weights) for v in levels]
         return found[0] if isinstance(q, (int, float)) else torch.stack(found)
 
-    def targets(self, y: Tensor) -> Tensor:
-        """`y` in the shape of one member's mean; [N] and [N, 1] are the same thing."""
+    def targets(self, y: Values) -> Tensor:
+        """`y` (an array will do) in the shape of one member's mean, finite; [N] and [N, 1] are the same thing."""
         shape = self.means.shape[1:]
+        y = torch.as_tensor(y)
         if y.shape[:1] != shape[:1] or y.numel() != shape.numel():
             raise InvalidData(f"expected targets of shape {tuple(shape)}, got {tuple(y.shape)}")
+        if not bool(y.isfinite().all()):
+            row = int((~y.reshape(y.shape[0], -1).isfinite()).any(1).nonzero()[0])
+            raise InvalidData(f"targets have to be finite, row {row} has {y[row].tolist()}; drop it")
         return y.reshape(shape).to(self.means)
 
     def take(self, rows: Tensor) -> "GaussianPredictive":

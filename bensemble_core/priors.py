@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from bensemble_core.errors import InvalidOption
+from bensemble_core.options import is_number
 from bensemble_core.types import Prior, Tensors
 
 
@@ -23,7 +24,7 @@ class Normal:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.scale) and self.scale > 0):
+        if not (is_number(self.scale) and self.scale > 0):
             raise InvalidOption(f"Normal prior: scale is a finite standard deviation above 0, got {self.scale!r}")
 
     def log_prob(self, theta: Tensors) -> Tensor:
@@ -33,12 +34,19 @@ class Normal:
         return -0.5 * squares / self.scale**2 - n * (math.log(self.scale) + 0.5 * math.log(2 * math.pi))
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": "normal", **asdict(self)}
+        return {"name": "normal", "scale": float(self.scale)}
 
 
 DEFAULT_PRIOR: Final = Normal(scale=1.0)  # itself, where the caller named none; an equal one of the caller's is another
 
 PRIORS = {"normal": Normal}
+
+
+def checked_prior(prior: Prior | None) -> Prior | None:
+    """A prior as it was handed in, or a refusal of what is none."""
+    if prior is not None and (isinstance(prior, type) or not hasattr(prior, "log_prob")):
+        raise InvalidOption(f"prior has to be Normal(scale=…), or None for maximum likelihood, got {prior!r}")
+    return prior
 
 
 def prior_from_json(spec: Mapping[str, Any] | None) -> Prior | None:

@@ -1,5 +1,6 @@
 """What a caller hands in, made into a Problem and Data: models by name or module, rows in any form, standardisation."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -8,24 +9,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bensemble_core.ensemble import Rows, as_rows
+from bensemble_core.ensemble import Rows, as_rows, plain_numbers
 from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
+from bensemble_core.likelihoods import standardised_like
 from bensemble_core.models import MLP, Conv, ModuleSpec, Residual, adopt, named_model
 from bensemble_core.models.spec import has_embedding
+from bensemble_core.options import whole
+from bensemble_core.priors import checked_prior
 from bensemble_core.training import Descent
 from bensemble_core.types import Augment, Data, Likelihood, Model, Prior, Problem, Scaling
 
-AnyModel: TypeAlias = Mapping[str, Any] | MLP | Conv | Residual | nn.Module
+AnyModel: TypeAlias = str | Mapping[str, Any] | MLP | Conv | Residual | nn.Module
 AnyData: TypeAlias = Data | tuple[Any, Any]
 
 
 def as_data(data: AnyData) -> Data:
     """(x, y) as tensors, arrays or lists."""
     if isinstance(data, Data):
-        return data
+        return replace(data, x=_ordinary(data.x), y=_ordinary(data.y))
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise InvalidData(f"expected data=(x, y), got {type(data).__name__}")
-    x, y = (v if isinstance(v, Tensor) else _tensor(v) for v in data)
+    x, y = (_ordinary(v) if isinstance(v, Tensor) else _tensor(v) for v in data)
     if x.ndim < 2:
         raise InvalidData(f"expected x [rows, …], got shape {tuple(x.shape)}; one feature is x[:, None]")
     return Data(x=x, y=y)
@@ -40,10 +44,18 @@ def make_problem(
     input_shape: Sequence[int] | None = None,
     like: Problem | None = None,
 ) -> Problem:
-    """The problem that these rows pose; with `like`, under the likelihood and standardisation of another."""
-    likelihood = likelihood if like is None else like.likelihood
-    shape = tuple(int(n) for n in (input_shape or data.x.shape[1:]))
+    """The problem that these rows pose; with `like`, under the standardisation of another."""
+    prior = checked_prior(prior)
+    shape = tuple(whole(n, "an entry of input_shape") for n in (input_shape or data.x.shape[1:]))
     dtype = data.x.dtype if data.x.dtype in (torch.float32, torch.float64) else torch.float32
+    if like is not None:
+        likelihood = standardised_like(likelihood, like.likelihood)
+        if math.prod(shape) != math.prod(like.model.input_shape):
+            raise InvalidData(
+                f"the warm start is of rows of shape {list(like.model.input_shape)}, got {list(shape)}; pass rows of "
+                "that shape, or start afresh without warm"
+            )
+        shape = like.model.input_shape
     network: Model
     if isinstance(model, nn.Module):
         for p in model.parameters():
@@ -61,7 +73,7 @@ def make_problem(
         network = named_model(model, shape, likelihood.n_outputs)
     scaling = None
     if like is not None:
-        scaling = like.scaling
+        scaling = None if like.scaling is None else like.scaling.to(dtype)
     elif standardise and not (isinstance(network, ModuleSpec) and network.integers):
         scaling = _scaling(data.x.reshape(len(data.x), *shape), dtype)
     return Problem(model=network, likelihood=likelihood, prior=prior, scaling=scaling, dtype=dtype)
@@ -89,11 +101,19 @@ def joined(old: Data, new: Data) -> Data:
     """Rows of both, the old ones first."""
     if old.x.shape[1:] != new.x.shape[1:]:
         raise InvalidData(f"expected rows of shape {list(old.x.shape[1:])}, got {list(new.x.shape[1:])}")
-    y = [d.y.reshape(d.y.shape[0], -1) for d in (old, new)]
+    y = [d.y.reshape(d.y.shape[0], math.prod(d.y.shape[1:])) for d in (old, new)]
     if y[0].shape[1] != y[1].shape[1]:
         raise InvalidData(f"expected {y[0].shape[1]} target(s) a row, got {y[1].shape[1]}")
     both = torch.cat([y[0], y[1].to(y[0].device)])
-    return replace(old, x=torch.cat([old.x, new.x.to(old.x)]), y=both[:, 0] if both.shape[1] == 1 else both)
+    whole_and_real = new.x.is_floating_point() and not old.x.is_floating_point()
+    x = new.x.to(old.x.device) if whole_and_real else new.x.to(old.x)
+    return replace(old, x=torch.cat([old.x, x]), y=both[:, 0] if both.shape[1] == 1 else both)
+
+
+def _ordinary(values: Tensor) -> Tensor:
+    """A tensor that gradients may be taken through: one of inference mode is copied."""
+    values = plain_numbers(values)
+    return values.clone() if values.is_inference() else values
 
 
 def _tensor(values: Rows) -> Tensor:

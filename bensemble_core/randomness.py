@@ -6,12 +6,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from bensemble_core.options import whole
+
 _MASK = (1 << 64) - 1
 
 
 def derive(seed: int, *path: int) -> int:
     """A seed in [0, 2⁶³) for a place in the tree below `seed`: SplitMix64 (Steele et al. 2014) along the path."""
-    state = _mix(seed & _MASK)
+    state = _mix(whole(seed, "seed") & _MASK)
     for step in path:
         state = _mix(state ^ _mix((step + 1) & _MASK))
     return state >> 1

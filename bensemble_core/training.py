@@ -5,14 +5,13 @@ the same signature. All randomness is a function of (member's seed, epoch or ste
 is trained alone or among others, and a snapshot needs no generator beyond its seed.
 """
 
-import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,12 +25,14 @@ from bensemble_core.members import Members, Mode, count_members, gather
 from bensemble_core.options import STRICT
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import borrowed, derive, generator, permutation
+from bensemble_core.resuming import checked, stamped
 from bensemble_core.types import Data, Problem, Report, Tensors, Transform, silent
 
 Forward: TypeAlias = Callable[[Tensors, Tensor], Tensor]  # θ [M, ...], x -> outputs [M, B, O]
 Schedule: TypeAlias = Callable[[float], float]  # share of the steps done -> factor on the learning rate
 Watch: TypeAlias = Callable[[int, Tensors, Tensors, dict[str, Tensor]], None]  # epoch, θ, fixed, what is kept
 
+V = TypeVar("V")
 Call: TypeAlias = dict[str, Any]  # the arguments of a descent, by name
 
 _instead: ContextVar[Callable[[Call], "Trained"] | None] = ContextVar("instead", default=None)
@@ -107,7 +108,7 @@ def log_joint(problem: Problem, forward: Forward, theta: Tensors, batch: Batch) 
     return loss if problem.prior is None else loss - problem.prior.log_prob(weights) / batch.n_rows
 
 
-def split_extra(tensors: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def split_extra(tensors: Mapping[str, V]) -> tuple[dict[str, V], dict[str, V]]:
     """The network's tensors, and the likelihood's own."""
     extra = {k: v for k, v in tensors.items() if k.startswith("likelihood/")}
     return {k: v for k, v in tensors.items() if k not in extra}, extra
@@ -213,7 +214,8 @@ class _Run:
         self.schedule = schedule or _SCHEDULES[options.schedule]
         self.shapes = {k: v.shape[1:] for k, v in theta.items()}
         self.sizes = [v[0].numel() for v in theta.values()]
-        self.flat = torch.cat([v.detach().flatten(1) for v in theta.values()], 1).clone()  # [M, P]
+        nothing = data.x.new_zeros(len(self.seeds), 0, dtype=problem.dtype)
+        self.flat = torch.cat([nothing, *(v.detach().flatten(1) for v in theta.values())], 1)  # [M, P]
         self.fixed = {k: v.detach().clone() for k, v in fixed.items()}
         self.kept: dict[str, Tensor] = {}
         self.pulled = self._count_pulled(list(theta))
@@ -238,7 +240,7 @@ class _Run:
         self.limited = {} if options.max_norm is None else limited_weights(self.members.module, self.shapes)
 
     def named(self, flat: Tensor) -> dict[str, Tensor]:
-        parts = torch.split(flat, self.sizes, 1)
+        parts = torch.split(flat, self.sizes, 1) if self.sizes else ()
         return {k: part.view(-1, *shape) for part, (k, shape) in zip(parts, self.shapes.items(), strict=True)}
 
     def take_step(self) -> Tensor:
@@ -301,7 +303,6 @@ class _Run:
         state = {
             "step": torch.tensor(self.step),
             "seeds": torch.tensor(self.seeds),
-            "fingerprint": torch.tensor(self._fingerprint()),
             "theta": self.flat,
             "moment1": self.moment1,
             "moment2": self.moment2,
@@ -309,16 +310,10 @@ class _Run:
             **{f"best/{k}": v for k, v in self.best.items()},
             **{f"kept/{k}": v for k, v in self.kept.items()},
         }
-        return {k: v.detach().clone() for k, v in state.items()}
+        return stamped(state, self._settings(), self._given())
 
     def restore(self, state: Tensors) -> None:
-        if "fingerprint" not in state or int(state["fingerprint"]) != self._fingerprint():
-            raise InvalidData(
-                "this snapshot is of another training (other model, options, seed or number of rows); "
-                "resume with the call that made it, or start afresh without resume"
-            )
-        device = self.flat.device
-        own = {k: v.detach().clone().to(device) for k, v in state.items()}
+        own = checked(state, self._settings(), self._given(), self.flat.device)
         self.step = int(own["step"])
         self.flat, self.moment1, self.moment2 = own["theta"], own["moment1"], own["moment2"]
         self.fixed = below("fixed/", own)
@@ -432,10 +427,20 @@ class _Run:
                 made.append(self.data.augment(own, generator(seed, device=x.device)))
         return torch.stack(made)
 
-    def _fingerprint(self) -> int:
-        settings: tuple[object, ...] = (self.options, self.seeds, self.n_rows, list(self.shapes.items()))
-        settings += (str(self.flat.dtype), *(() if self.data.augment is None else ("augmented",)))
-        return int.from_bytes(hashlib.sha256(repr(settings).encode()).digest()[:8], "big") >> 1
+    def _given(self) -> tuple[Tensor, ...]:
+        """The rows, and how they were standardised."""
+        scaling, likelihood = self.problem.scaling, self.problem.likelihood
+        moments = [torch.tensor(getattr(likelihood, name, ()), dtype=torch.float64) for name in ("mean", "scale")]
+        of_rows = () if scaling is None else (scaling.mean, scaling.scale)
+        return self.data.x, self.data.y, *moments, *of_rows
+
+    def _settings(self) -> tuple[object, ...]:
+        """What a snapshot has to agree in, beside the numbers of `_given`."""
+        likelihood = self.problem.likelihood
+        given = (type(likelihood).__name__, *(getattr(likelihood, name, None) for name in ("noise", "learn_noise")))
+        prior = None if self.problem.prior is None else self.problem.prior.to_json()
+        network = (list(self.shapes.items()), str(self.flat.dtype))
+        return (self.options, self.seeds, self.n_rows, network, prior, given, self.data.augment is not None)
 
 
 _SCHEDULES: dict[str, Schedule] = {

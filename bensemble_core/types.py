@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bensemble_core.predictive import Predictive
 
 Tensors: TypeAlias = Mapping[str, Tensor]
+Shapes: TypeAlias = dict[str, tuple[int, ...]]  # of named tensors
 Snapshot: TypeAlias = Callable[[], dict[str, Tensor]]
 
 
@@ -141,7 +142,7 @@ class Scaling:
     def __call__(self, x: Tensor) -> Tensor:
         return (x - self.mean) / self.scale
 
-    def to(self, device: torch.device | str) -> Scaling:
+    def to(self, device: torch.device | str | torch.dtype) -> Scaling:
         return Scaling(mean=self.mean.to(device), scale=self.scale.to(device))
 
 
@@ -193,6 +194,13 @@ class Posterior(Protocol):
         """Exactly n draws of a density; min(n, S) evenly thinned of S kept members."""
         ...
 
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        """Every name and shape of a state of this problem: what a file is checked against.
+
+        Sizes that a state alone tells (members kept, a rank) are read from the one at hand, which may lack anything.
+        """
+        ...
+
     def cost(self, n_parameters: int) -> int:
         """Members × parameters × epochs: what a service may cap before it starts."""
         ...
@@ -222,6 +230,15 @@ class Updates(Protocol):
         report: Report = silent,
     ) -> dict[str, Tensor]:
         """The state after the new rows, which `data` holds alone."""
+        ...
+
+
+@runtime_checkable
+class Unfolds(Protocol):
+    """A posterior whose state is not one of plain networks: other methods start warm from what it gives here."""
+
+    def unfold(self, problem: Problem, state: Tensors) -> dict[str, Tensor]:
+        """Every tensor of the model under its own name, [M, ...], and where it is learnt the likelihood's own."""
         ...
 
 

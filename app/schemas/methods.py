@@ -1,13 +1,30 @@
 """Method schemas, derived from the library's dataclasses: a method added there appears here by itself."""
 
 import dataclasses
+from collections.abc import Iterable
 from functools import cache, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
 
 import bensemble_core as bc
+from bensemble_core import options
+
+
+def _as_given(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Options of their own type, as the library wants them: pydantic would make a number of "5" and of true.
+
+    (Its strict mode would also refuse the list that JSON has for a tuple.)
+    """
+    made = validate(value)
+    if isinstance(value, dict):
+        try:
+            options.check_types(type(made), value)
+        except bc.InvalidOption as error:
+            raise ValueError(str(error)) from error
+    return made
+
 
 if TYPE_CHECKING:
     PosteriorSpec = Any
@@ -15,10 +32,14 @@ if TYPE_CHECKING:
     AcquisitionSpec = Any
     SelectionSpec = Any
 else:
-    PosteriorSpec = Annotated[reduce(or_, bc.POSTERIORS.values()), Field(discriminator="name")]
-    ModelSpec = Annotated[reduce(or_, bc.MODELS.values()), Field(discriminator="name")]
-    AcquisitionSpec = Annotated[reduce(or_, (e.options for e in bc.ACQUISITIONS.values())), Field(discriminator="name")]
-    SelectionSpec = Annotated[reduce(or_, (e.options for e in bc.SELECTIONS.values())), Field(discriminator="name")]
+
+    def _spec(kinds: Iterable[type[Any]]) -> Any:
+        return Annotated[reduce(or_, kinds), Field(discriminator="name"), WrapValidator(_as_given)]
+
+    PosteriorSpec = _spec(bc.POSTERIORS.values())
+    ModelSpec = _spec(bc.MODELS.values())
+    AcquisitionSpec = _spec(e.options for e in bc.ACQUISITIONS.values())
+    SelectionSpec = _spec(e.options for e in bc.SELECTIONS.values())
 
 
 def as_json(spec: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from app.schemas.common import In, Name, Out, Storable
+from app.schemas.common import In, Name, Number, Out, Storable
 from app.schemas.methods import ModelSpec, PosteriorSpec
 
 ClassName = Annotated[
@@ -15,9 +15,22 @@ ClassName = Annotated[
 ]
 
 
+class Prior(In):
+    scale: Number = Field(gt=0, le=1e6, description="Standard deviation of every weight, inputs being standardised.")
+
+
+Weights = Annotated[
+    Prior | None,
+    Field(
+        description='Normal prior on every weight: `{"scale": 1.0}` if left out; null is maximum likelihood.',
+    ),
+]
+
+
 class Classification(In):
     kind: Literal["classification"]
     classes: list[ClassName] = Field(min_length=2, max_length=10_000, description="Names; numbers become text.")
+    prior: Weights = Prior(scale=1.0)
 
     @field_validator("classes")
     @classmethod
@@ -33,6 +46,7 @@ class Regression(In):
     noise: Literal["constant", "by_row"] = Field(
         "constant", description="`constant`: one learnt noise for all rows; `by_row`: the network predicts it."
     )
+    prior: Weights = Prior(scale=1.0)
 
 
 Task = Annotated[Classification | Regression, Field(discriminator="kind")]

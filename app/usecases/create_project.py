@@ -12,10 +12,13 @@ from app.errors import Malformed
 from app.schemas.methods import as_json
 from app.schemas.projects import ProjectIn
 from app.settings import Settings
+from bensemble_core.priors import DEFAULT_PRIOR
 
 
 def create_project(session: Session, wanted: ProjectIn, settings: Settings) -> Project:
     task = wanted.task.model_dump()
+    if "prior" not in wanted.task.model_fields_set:  # a method may learn the prior that nobody named
+        del task["prior"]
     project = Project(
         id=new_id(),
         name=wanted.name,
@@ -41,6 +44,12 @@ def likelihood_of(task: dict[str, Any]) -> Any:
     if task["kind"] == "classification":
         return bc.Categorical(n_classes=len(task["classes"]))
     return bc.HeteroscedasticGaussian() if task["noise"] == "by_row" else bc.Gaussian()
+
+
+def prior_of(task: dict[str, Any]) -> bc.Normal | None:
+    if "prior" not in task:
+        return DEFAULT_PRIOR
+    return None if task["prior"] is None else bc.Normal(**task["prior"])
 
 
 def check_training(project: Project, posterior: Any, settings: Settings) -> None:
@@ -70,6 +79,7 @@ def check_training(project: Project, posterior: Any, settings: Settings) -> None
             posterior,
             project.model,
             likelihood=likelihood_of(project.task),
+            prior=prior_of(project.task),
             input_shape=shape,
             n_targets=project.task.get("outputs", 1),
         )

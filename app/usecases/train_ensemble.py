@@ -15,7 +15,7 @@ from app.jobs.context import JobContext, JobFailed
 from app.schemas.methods import posterior_of
 from app.services import Services, job_services
 from app.usecases.collect_labels import FEW, Part, Snapshot, collect_labels, gather
-from app.usecases.create_project import check_training, likelihood_of
+from app.usecases.create_project import check_training, likelihood_of, prior_of
 from app.usecases.open_round import Opened, open_following_round
 
 logger = logging.getLogger(__name__)
@@ -105,6 +105,7 @@ def _fit(
             project.model,
             (x, y),
             likelihood=likelihood_of(project.task),
+            prior=prior_of(project.task),
             seed=ensemble.seed,
             warm=warm,
             resume=resume,

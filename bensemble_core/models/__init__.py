@@ -21,15 +21,20 @@ __all__ = ["MLP", "MODELS", "Conv", "ModelSpec", "ModuleSpec", "Residual", "adop
 
 
 def named_model(
-    spec: Mapping[str, Any] | MLP | Conv | Residual, input_shape: Sequence[int], n_outputs: int
+    spec: str | Mapping[str, Any] | MLP | Conv | Residual, input_shape: Sequence[int], n_outputs: int
 ) -> ModelSpec:
-    """`{"name": "mlp", "hidden": [128, 128]}` for rows of a shape: checked, not yet built."""
+    """`{"name": "mlp", "hidden": [128, 128]}`, or the name alone, for rows of a shape: checked, not yet built."""
     network: Network
+    if isinstance(spec, str):
+        spec = {"name": spec}
     if isinstance(spec, Mapping):
         name = spec.get("name")
         if name not in MODELS:
             raise InvalidOption(f"unknown model {name!r}; there are {', '.join(MODELS)}")
         network = options.make(MODELS[name], spec)
+    elif not isinstance(spec, tuple(MODELS.values())):
+        came = f"the class {spec.__name__}; pass an instance of it" if isinstance(spec, type) else repr(spec)
+        raise InvalidModel(f'expected a model such as {{"name": "mlp", "hidden": [64]}} or an nn.Module, got {came}')
     else:
         options.check(spec)
         network = spec
@@ -39,7 +44,7 @@ def named_model(
     return ModelSpec(network=network, input_shape=shape, n_outputs=n_outputs)
 
 
-def count_parameters(spec: Mapping[str, Any], input_shape: Sequence[int], n_outputs: int) -> int:
+def count_parameters(spec: str | Mapping[str, Any], input_shape: Sequence[int], n_outputs: int) -> int:
     """Number of weights and biases, without allocating them."""
     model = named_model(spec, input_shape, n_outputs)
     return sum(math.prod(p.shape) for p in outline(model).parameters())

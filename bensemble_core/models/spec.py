@@ -1,6 +1,7 @@
 """A model as the library holds it: by name with plain JSON options, or around a module that the caller wrote."""
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -12,6 +13,8 @@ from bensemble_core.errors import InvalidModel
 from bensemble_core.options import to_json
 from bensemble_core.randomness import borrowed
 from bensemble_core.types import Model
+
+LARGEST_ROW = 1 << 26  # numbers; past it a header or a shape is a mistake, and two rows of zeros would fill a memory
 
 
 class Network(Protocol):
@@ -77,7 +80,15 @@ class ModuleSpec:
 
 def adopt(module: nn.Module, input_shape: tuple[int, ...], *, dtype: torch.dtype, integers: bool = False) -> ModuleSpec:
     """A spec around a copy of the module; two rows of zeros are run through it to learn its number of outputs."""
-    own = copy.deepcopy(module).to("cpu")
+    if not input_shape or min(input_shape) < 1 or math.prod(input_shape) > LARGEST_ROW:
+        raise InvalidModel(f"expected the shape of a row, such as [64] or [1, 8, 8], got {list(input_shape)}")
+    try:
+        own = copy.deepcopy(module).to("cpu")
+    except Exception as reason:
+        raise InvalidModel(
+            f"{type(module).__name__} cannot be copied ({reason}); of weight_norm and spectral_norm, use those of "
+            "torch.nn.utils.parametrizations"
+        ) from reason
     row = torch.zeros(2, *input_shape, dtype=torch.int64 if integers else dtype)
     try:
         with borrowed(0), torch.no_grad():

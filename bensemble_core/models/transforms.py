@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bensemble_core.errors import InvalidFile
-from bensemble_core.types import Tensors, Transform
+from bensemble_core.types import Shapes, Tensors, Transform
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 Call: TypeAlias = Callable[[Tensors, Tensor], Tensor]
@@ -286,6 +286,24 @@ TRANSFORMS: dict[str, type[FixedMasks] | type[RandomMasks] | type[ConcreteMasks]
     "rank_one": RankOne,
     "linearised": Linearised,
 }
+
+
+def extra_shapes(transform: Transform | None, module: nn.Module) -> Shapes:
+    """Names and shapes of the tensors that a transform adds to those of a module, which it changes."""
+    if transform is None:
+        return {}
+    layers: tuple[str, ...] = getattr(transform, "layers", ())
+    for name in layers:
+        if layers.count(name) > 1 or not isinstance(module.get_submodule(name), (nn.Linear, *CONVOLUTIONS)):
+            raise InvalidFile(f"{transform.name} is of linear and convolution layers, each named once; got {name!r}")
+    before = {name for name, _ in module.named_buffers()}
+    with torch.device("meta"):
+        named = dict(transform.prepare(module).named_buffers())
+    return {
+        name: tuple(buffer.shape)
+        for name, buffer in named.items()
+        if name not in before and name.rpartition(".")[2] != _BIAS
+    }
 
 
 def transform_from_json(spec: Mapping[str, Any] | None) -> Transform | None:

@@ -57,6 +57,8 @@ __all__ = [
 def named_posterior(method: str | Posterior, given: Mapping[str, Any]) -> Posterior:
     """A method by its name and options, or an instance without any: checked."""
     if not isinstance(method, str):
+        if isinstance(method, type) or not hasattr(method, "fit"):
+            raise InvalidOption(f"expected a posterior's name ({', '.join(POSTERIORS)}) or an instance, got {method!r}")
         if given:
             raise InvalidOption(
                 f"options go to the instance itself, {type(method).__name__}({', '.join(f'{k}=…' for k in given)}), "

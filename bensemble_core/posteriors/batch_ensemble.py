@@ -9,19 +9,21 @@ from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.likelihoods import LOG_2PI
-from bensemble_core.models.transforms import RankOne
+from bensemble_core.models.transforms import FACTOR_IN, FACTOR_OUT, RankOne
 from bensemble_core.posteriors.factors import (
     check_factors,
     deal,
+    expected_factors,
     factored_layers,
     sort_tensors,
     start_factors,
     train_factors,
+    unfolded,
 )
 from bensemble_core.posteriors.start import thinned
 from bensemble_core.randomness import derive, draw_seed
 from bensemble_core.training import Batch, Descent, Forward, split_extra
-from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +102,13 @@ class BatchEnsemble(Descent):
         return Ensemble(
             problem=problem, stacked=stacked, shared=shared, transform=RankOne(layers=factored_layers(state))
         )
+
+    def unfold(self, problem: Problem, state: Tensors) -> dict[str, Tensor]:
+        return unfolded(problem, state)
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        factors, shapes = expected_factors(self.name, problem, self.members, (FACTOR_IN, FACTOR_OUT))
+        return shapes | factors
 
     def cost(self, n_parameters: int) -> int:
         return n_parameters * self.epochs * (1 if self.split else self.members)

@@ -21,10 +21,10 @@ from bensemble_core.models.transforms import (
     join,
     mask_shape,
 )
-from bensemble_core.posteriors.start import start_members
+from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members
 from bensemble_core.randomness import derive, draw_seed
 from bensemble_core.training import Batch, Descent, Forward, Objective, descend, log_joint, split_extra
-from bensemble_core.types import Aim, Data, Problem, Report, Tensors, Transform, silent
+from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, Transform, silent
 
 _RATE = "input_rate"
 
@@ -69,6 +69,7 @@ class MCDropout(Descent):
                 'mc_dropout: rates are learnt of Bernoulli masks; use kind="bernoulli", or fix the rate of the others'
             )
         self._masked_layers(problem)
+        check_trainable(self.name, problem, as_they_are=self.epochs == 0 or self.learn_rates)
 
     def fit(
         self,
@@ -120,6 +121,10 @@ class MCDropout(Descent):
             stacked[join(layer, MASK)] = fill_mask(mask, rate, self.kind, rng).to(device)
         shared = {k: v[0] for k, v in state.items()}
         return Ensemble(problem=problem, stacked=stacked, shared=shared, transform=FixedMasks(layers=layers))
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        rates = {join(k, _RATE): (1, 1) for k in self._masked_layers(problem) if self.learn_rates}
+        return member_shapes(problem, 1) | rates
 
     def cost(self, n_parameters: int) -> int:
         return n_parameters * self.epochs

@@ -10,11 +10,11 @@ from torch import Tensor
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.likelihoods import Gaussian
-from bensemble_core.posteriors.start import split_shared, start_members, thinned
+from bensemble_core.posteriors.start import check_trainable, member_shapes, split_shared, start_members, thinned
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import derive, draw_seed, generator
 from bensemble_core.training import Batch, Descent, Forward, Objective, descend, log_joint, split_extra
-from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 _BOOTSTRAP, _ANCHOR, _LABELS = 7, 8, 10  # branches of a member's seed
 
@@ -69,6 +69,7 @@ class DeepEnsemble(Descent):
             raise InvalidData(
                 "deep_ensemble: rows that are indices into an embedding cannot be moved a little; drop adversarial"
             )
+        check_trainable(self.name, problem)
 
     def fit(
         self,
@@ -106,6 +107,9 @@ class DeepEnsemble(Descent):
         """min(n, members) of the networks, evenly thinned."""
         stacked, shared = split_shared(problem, thinned(state, n))
         return Ensemble(problem=problem, stacked=stacked, shared=shared)
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        return member_shapes(problem, self.members)
 
     def cost(self, n_parameters: int) -> int:
         passes = 1 if self.adversarial is None else 2

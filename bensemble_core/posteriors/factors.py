@@ -9,20 +9,21 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from bensemble_core.errors import InvalidModel
+from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.members import gather, layers_called, zero_rows
-from bensemble_core.models.spec import outline
+from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.models.transforms import FACTOR_IN, FACTOR_OUT, RankOne, join, widths
-from bensemble_core.posteriors.start import start_members
+from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.randomness import borrowed, generator, permutation
 from bensemble_core.training import Batch, Descent, Objective, descend
-from bensemble_core.types import Data, Problem, Report, Tensors
+from bensemble_core.types import Data, Problem, Report, Shapes, Tensors
 
 Draw: TypeAlias = Callable[[tuple[int, ...], torch.Generator], Tensor]  # how a factor of a shape starts, on the CPU
 Start: TypeAlias = tuple[dict[str, Tensor], dict[str, Tensor], tuple[str, ...]]
 _FACTORS, _DEAL = 11, 12  # branches of a seed
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def start_factors(
@@ -124,6 +125,55 @@ def factored_layers(tensors: Tensors) -> tuple[str, ...]:
     """Names of the layers that have factors in a state, in its order."""
     found = [k.rpartition(".")[0] for k in tensors if _is_factor(k)]
     return tuple(dict.fromkeys(found))
+
+
+def expected_factors(method: str, problem: Problem, members: int, factors: tuple[str, ...]) -> tuple[Shapes, Shapes]:
+    """Names and shapes of a state: its factors, and every tensor of the model."""
+    shapes, module = member_shapes(problem, 1), outline(problem.model)
+    trained = set(trainable_names(module))
+    own: Shapes = {}
+    for layer in _factored(method, problem):
+        for factor, width in zip((FACTOR_IN, FACTOR_OUT), widths(module.get_submodule(layer)), strict=True):
+            if factor in factors:
+                own[join(layer, factor)] = (1, members, width)
+        bias = join(layer, "bias")
+        if bias in trained:
+            shapes[bias] = (1, members, *shapes[bias][1:])
+    return own, shapes
+
+
+def unfolded(problem: Problem, state: Tensors) -> dict[str, Tensor]:
+    """The members as plain networks, W ∘ (s rᵀ) for each: every tensor of the model, [members, ...]."""
+    factors, biases, rest = sort_tensors(state)
+    n_members = next(iter(factors.values())).shape[1]
+    members = {k: v.expand(n_members, *v.shape[1:]) for k, v in rest.items()} | {k: v[0] for k, v in biases.items()}
+    module = outline(problem.model)
+    for layer in factored_layers(state):
+        weight = join(layer, "weight")
+        if weight not in members:
+            raise InvalidOption(
+                f"{layer} shares its weight with another layer, each under its own factors, so no plain network is the "
+                "same; start afresh without warm"
+            )
+        members[weight] = _folded(
+            module.get_submodule(layer),
+            members[weight],
+            *(factors[name][0] if (name := join(layer, f)) in factors else None for f in (FACTOR_IN, FACTOR_OUT)),
+        )
+    return {k: v.clone() for k, v in members.items()}
+
+
+def _folded(layer: nn.Module, weight: Tensor, r: Tensor | None, s: Tensor | None) -> Tensor:
+    """W ∘ (s rᵀ) [M, ...]; a transposed convolution has its inputs first, one in groups sees only its group's."""
+    first, second = (r, s) if isinstance(layer, _TRANSPOSED) else (s, r)
+    groups: int = getattr(layer, "groups", 1)
+    gaps = [1] * (weight.ndim - 3)
+    if first is not None:
+        weight = weight * first.reshape(*first.shape, 1, *gaps)
+    if second is not None:
+        each = second.reshape(len(second), groups, -1).repeat_interleave(weight.shape[1] // groups, 1)  # [M, O, I]
+        weight = weight * each.reshape(*each.shape, *gaps)
+    return weight
 
 
 def _is_factor(name: str) -> bool:

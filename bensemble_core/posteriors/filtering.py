@@ -5,7 +5,6 @@ learnt, Gammas over the precision of the noise and of the prior as `gamma/noise`
 and with the latter the prior's approximate factors `factor/precision/…`, `factor/shape/…`, `factor/rate/…`.
 """
 
-import hashlib
 import time
 from collections.abc import Sequence
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
+from bensemble_core.io import above
 from bensemble_core.posteriors.gamma import Floats, PriorFactors, noise_variances, observe
 from bensemble_core.posteriors.propagation import (
     Layer,
@@ -26,6 +26,7 @@ from bensemble_core.posteriors.propagation import (
     with_ones,
 )
 from bensemble_core.randomness import permutation
+from bensemble_core.resuming import checked, stamped
 from bensemble_core.types import Data, Report, Tensors
 
 NOISE, PRIOR = "gamma/noise", "gamma/prior"
@@ -45,8 +46,10 @@ class Filter:
         noise: Tensor,
         seeds: Sequence[int],
         epochs: int,
+        told: object = None,
     ) -> None:
         self.layers, self.seeds, self.epochs = layers, [int(s) for s in seeds], epochs
+        self.told = told  # what else a snapshot has to agree in: priors and likelihoods
         keys = set(starts[0])
         if any(set(start) != keys for start in starts[1:]):
             raise InvalidOption(
@@ -122,22 +125,13 @@ class Filter:
         return [{k: v[s : s + 1].clone() for k, v in named.items()} for s in range(len(self.seeds))]
 
     def snapshot(self) -> dict[str, Tensor]:
-        header = {
-            "step": torch.tensor(self.step),
-            "seeds": torch.tensor(self.seeds),
-            "fingerprint": torch.tensor(self._fingerprint()),
-        }
-        return header | {f"state/{k}": v.detach().clone() for k, v in self._named().items()}
+        header = {"step": torch.tensor(self.step), "seeds": torch.tensor(self.seeds)}
+        return stamped(header | above("state/", self._named()), self._settings(), (*self.x, *self.y))
 
     def restore(self, snapshot: Tensors) -> None:
-        if "fingerprint" not in snapshot or int(snapshot["fingerprint"]) != self._fingerprint():
-            raise InvalidData(
-                "this snapshot is of another training (other model, options, seed or number of rows); "
-                "resume with the call that made it, or start afresh without resume"
-            )
-        device = self.fixed_noise.device
-        self.step = int(snapshot["step"])
-        self.state = {k: snapshot[f"state/{k}"].detach().clone().to(device) for k in self.state}
+        own = checked(snapshot, self._settings(), (*self.x, *self.y), self.fixed_noise.device)
+        self.step = int(own["step"])
+        self.state = {k: own[f"state/{k}"] for k in self.state}
         self.means, self.variances = (join(self.layers, self.state, prefix) for prefix in ("", VARIANCE))
 
     def _shuffled(self, epoch: int) -> tuple[Tensor, Tensor]:
@@ -182,9 +176,8 @@ class Filter:
             **{k: v for k, v in self.state.items() if k.startswith(("gamma/", FACTOR))},
         }
 
-    def _fingerprint(self) -> int:
-        settings = (self.layers, self.epochs, self.seeds, self.counts, sorted(self.state))
-        return int.from_bytes(hashlib.sha256(repr(settings).encode()).digest()[:8], "big") >> 1
+    def _settings(self) -> tuple[object, ...]:
+        return (self.layers, self.epochs, self.seeds, self.counts, sorted(self.state), self.told)
 
 
 def _columns(tensors: Weights) -> Floats:

@@ -14,16 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from bensemble_core.ensemble import Ensemble
-from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
+from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel, InvalidOption
 from bensemble_core.io import above, below
 from bensemble_core.models.spec import outline, trainable_names
-from bensemble_core.posteriors.start import start_members
+from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.priors import Normal
 from bensemble_core.training import Descent, Trained, descend, split_extra
-from bensemble_core.types import Data, Problem, Report, Snapshot, Tensors
+from bensemble_core.types import Data, Problem, Report, Shapes, Snapshot, Tensors
 
 LOG_SD, PRIOR_MEAN, PRIOR_SD, PRUNED = "log_sd/", "prior_mean/", "prior_sd/", "pruned/"
 N_ROWS = "fitted/n_rows"
+LARGEST_DRAW = 1 << 28  # numbers in all draws of a step: a gigabyte in float32, and as much again for their gradient
 _MAP_PHASE = "map_phase"
 _NORMS = (
     nn.modules.batchnorm._NormBase,
@@ -59,10 +60,16 @@ class Factorised(Descent):
     )
 
 
-def check_gaussian(problem: Problem, options: Factorised, method: str) -> None:
-    """Refuse a problem without a Normal prior, or with no weight that may have a distribution."""
+def check_gaussian(problem: Problem, options: Factorised, method: str, samples: int) -> None:
+    """Refuse a problem without a Normal prior, with no weight that may have a distribution, or with too many draws."""
     normal_prior(problem, method)
-    bayesian_names(problem, options)
+    names = set(bayesian_names(problem, options))
+    size = sum(p.numel() for name, p in outline(problem.model).named_parameters() if name in names)
+    if samples > 1 and samples * size > LARGEST_DRAW:  # one draw is no larger than the network itself
+        raise InvalidOption(
+            f"{method} holds the draws of a step at one time: {samples:,} samples of {size:,} weights are more than "
+            f"{LARGEST_DRAW:,} numbers; pass samples={max(1, LARGEST_DRAW // size):,} or fewer, or a smaller network"
+        )
 
 
 def normal_prior(problem: Problem, method: str) -> Normal:
@@ -133,7 +140,7 @@ def descend_after_map(
             fixed=fixed,
             options=replace(options, epochs=first),
             seeds=how["seeds"],
-            resume=resume,
+            resume=None if resume is None else {k: v for k, v in resume.items() if k != _MAP_PHASE},
             report=report_first,
         )
         theta, fixed, resume = {**theta, **trained.theta}, trained.fixed, None
@@ -225,6 +232,22 @@ def sample_gaussian(problem: Problem, state: Tensors, n: int, *, rng: torch.Gene
     network, extra = split_extra(state)
     shared = {k: v[0] for k, v in network.items() if "/" not in k and k not in stacked}
     return Ensemble(problem=problem, stacked=stacked, shared={**shared, **{k: v[0] for k, v in extra.items()}})
+
+
+def expected_gaussian(problem: Problem, state: Tensors) -> Shapes:
+    """Names and shapes of a state; which weights have a distribution, and what was pruned, the state says."""
+    shapes = member_shapes(problem, 1)
+    names = [n for n in trainable_names(outline(problem.model)) if LOG_SD + n in state]
+    if not names:
+        raise InvalidFile("a factorised Gaussian keeps a standard deviation of some weight, and here is none")
+    found: Shapes = {LOG_SD + n: shapes[n] for n in names}
+    for prefix in (PRIOR_MEAN, PRIOR_SD):
+        for name in names:
+            came = tuple(state[prefix + name].shape) if prefix + name in state else ()
+            fits = len(came) == len(shapes[name]) and all(a in (1, b) for a, b in zip(came, shapes[name], strict=True))
+            found[prefix + name] = came if fits else shapes[name]
+    found |= {PRUNED + n: shapes[n] for n in names if PRUNED + n in state}
+    return shapes | found | {N_ROWS: (1,)}
 
 
 def of_rows(data: Data) -> dict[str, Tensor]:

@@ -19,13 +19,13 @@ from bensemble_core.posteriors.evidence import best_on_held_out, log_evidence, m
 from bensemble_core.posteriors.gaussian import in_units
 from bensemble_core.posteriors.head import find_head, gives_the_outputs
 from bensemble_core.posteriors.held_out import held_out_loss, hold_out
-from bensemble_core.posteriors.laplace_state import EVIDENCE, PREFIX, ROWS, from_state, to_state
+from bensemble_core.posteriors.laplace_state import EVIDENCE, PREFIX, ROWS, expected_state, from_state, to_state
 from bensemble_core.posteriors.network import Network, look_at
-from bensemble_core.posteriors.start import start_members
+from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import borrowed, draw_seed
 from bensemble_core.training import Batch, Descent, Forward, Objective, descend, split_extra
-from bensemble_core.types import Aim, Data, Problem, Report, Snapshot, Tensors, silent
+from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Snapshot, Tensors, silent
 
 LARGEST_FULL = 5_000  # parameters; [P, P] in float64 is 200 MB
 
@@ -208,6 +208,9 @@ class Laplace(Descent):
         linearised = self.predictive == "linearised" and not self._head_is_last(problem, mean)
         shared = mean if linearised else {k: v for k, v in mean.items() if k not in stacked}
         return Ensemble(problem=problem, stacked=stacked, shared=shared, transform=Linearised() if linearised else None)
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        return member_shapes(problem, 1) | expected_state(problem, state, self._names(problem), self.structure)
 
     def cost(self, n_parameters: int) -> int:
         return n_parameters * (self.epochs + 1)

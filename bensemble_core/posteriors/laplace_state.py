@@ -5,6 +5,7 @@ All lie under `laplace/` with a leading axis of 1: `prior_precision/…` of each
 its two Kronecker factors.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -12,8 +13,8 @@ from torch import Tensor
 
 from bensemble_core.linalg import Dense, Diagonal, Kronecker
 from bensemble_core.models.spec import outline, trainable_names
-from bensemble_core.posteriors.curvature import Block, Deltas
-from bensemble_core.types import Problem, Tensors
+from bensemble_core.posteriors.curvature import Block, Deltas, Structure
+from bensemble_core.types import Problem, Shapes, Tensors
 
 PREFIX = "laplace/"
 EVIDENCE, ROWS = PREFIX + "log_evidence", PREFIX + "n_rows"
@@ -31,8 +32,32 @@ def to_state(blocks: Sequence[Block], deltas: Deltas, evidence: Tensor, n_rows: 
         elif isinstance(c, Diagonal):
             state[_DIAGONAL + name] = c.diagonal[None]
         else:
-            state |= {f"{PREFIX}{f}/{name}": getattr(c, f)[None] for f in _FACTORS}
+            # contiguous, as a file gives them back: a product's last bits depend on it
+            state |= {f"{PREFIX}{f}/{name}": getattr(c, f)[None].contiguous() for f in _FACTORS}
     return state
+
+
+def expected_state(problem: Problem, state: Tensors, names: Sequence[str], structure: Structure) -> Shapes:
+    """Names and shapes of what `to_state` keeps; which blocks are Kronecker products the state says."""
+    own = {n: tuple(p.shape) for n, p in outline(problem.model).named_parameters()}
+    found: Shapes = {_PRECISION + n: (1,) for n in names}
+    found |= {EVIDENCE: (1,), ROWS: (1,)}
+    if structure == "full":
+        size = sum(math.prod(own[n]) for n in names)
+        return found | {_DENSE: (1, size, size)}
+    joint = ""  # a bias in the block of the weight before it
+    for name, following in zip(names, (*names[1:], ""), strict=True):
+        if name == joint:
+            continue
+        if structure == "diag" or f"{PREFIX}left_values/{name}" not in state or not own[name]:
+            found[_DIAGONAL + name] = (1, math.prod(own[name]))
+            continue
+        left, right = own[name][0], math.prod(own[name][1:])
+        if following and state.get(f"{PREFIX}right_values/{name}", torch.empty(0)).shape[-1:] == (right + 1,):
+            joint, right = following, right + 1
+        sizes = ((1, left), (1, left, left), (1, right), (1, right, right))
+        found |= {f"{PREFIX}{f}/{name}": size for f, size in zip(_FACTORS, sizes, strict=True)}
+    return found
 
 
 def from_state(problem: Problem, state: Tensors, *, factored: bool) -> tuple[tuple[str, ...], list[Block], Deltas]:

@@ -196,7 +196,7 @@ def look_at(problem: Problem, tensors: Tensors, names: Sequence[str]) -> Network
         weight, bias = (prefix + p if prefix + p in names else None for p in ("weight", "bias"))
         if weight is None and bias is None:
             continue
-        w = part.get_parameter("weight")
+        w: Tensor = part.weight  # type: ignore[assignment]  # no parameter where it is computed (parametrizations)
         out = shapes[name][1]
         positions = out[1:-1].numel() if isinstance(part, nn.Linear) else out[2:].numel()
         layers.append(
@@ -217,6 +217,8 @@ def look_at(problem: Problem, tensors: Tensors, names: Sequence[str]) -> Network
 
 def _sound(network: Network, rows: Tensor) -> tuple[Layer, ...]:
     """The layers whose own derivative, of the first of two rows, is the whole derivative of their parameters."""
+    if not network.layers:
+        return ()
     record = network.record(rows)
     direction = torch.zeros_like(record.outputs)
     direction[0] = torch.randn(direction[0].shape, generator=generator(0, _PROBE, 1), dtype=torch.float64).to(direction)

@@ -15,10 +15,11 @@ from bensemble_core.options import STRICT
 from bensemble_core.posteriors.filtering import FACTOR, NOISE, PRIOR, VARIANCE, Filter
 from bensemble_core.posteriors.gamma import SHAPE
 from bensemble_core.posteriors.propagation import Layer, Weights, chain, join, propagate, separate, with_ones
+from bensemble_core.posteriors.start import member_shapes
 from bensemble_core.predictive import GaussianPredictive
 from bensemble_core.priors import DEFAULT_PRIOR, Normal
 from bensemble_core.randomness import draw_seed, generator
-from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 _START = 1  # branch of a problem's seed
 _ROWS = 4096  # of the analytic predictive at a time
@@ -125,11 +126,7 @@ class PBP:
             noise = torch.randn(n, *mean.shape[1:], generator=rng, dtype=torch.float64).to(mean.device)
             stacked[name] = (mean + state[VARIANCE + name].sqrt() * noise).to(problem.dtype)
         if NOISE in state:
-            assert isinstance(problem.likelihood, Gaussian)
-            a, b = state[NOISE][0]
-            floor = FLOOR * problem.likelihood.spread[0] ** 2  # added again by the likelihood
-            log_noise = 0.5 * (b / (a - 1) - floor).clamp(min=1e-3 * floor).log()
-            stacked[LOG_NOISE] = log_noise.expand(n, 1).to(problem.dtype)
+            stacked[LOG_NOISE] = _log_noise(problem, state).expand(n, 1)
         return Ensemble(problem=problem, stacked=stacked)
 
     def moments(self, problem: Problem, state: Tensors, x: Rows) -> tuple[Tensor, Tensor, Tensor]:
@@ -157,6 +154,19 @@ class PBP:
             means=mean[None].to(problem.dtype), variances=(variance + noise)[None].to(problem.dtype)
         )
 
+    def unfold(self, problem: Problem, state: Tensors) -> dict[str, Tensor]:
+        """The network of means, with the noise at E 1/γ where it is learnt."""
+        named = {k: v.to(problem.dtype) for k, v in state.items() if "/" not in k}
+        return named | ({LOG_NOISE: _log_noise(problem, state)[None]} if NOISE in state else {})
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        means = {k: shape for k, shape in member_shapes(problem, 1).items() if "/" not in k}
+        prefixes = [VARIANCE, *(f"{FACTOR}{part}/" for part in ("precision", "shape", "rate") if PRIOR in state)]
+        gammas = [NOISE] if problem.likelihood.start(dtype=problem.dtype) else []
+        gammas += [PRIOR] if PRIOR in state else []
+        around = {prefix + k: shape for prefix in prefixes for k, shape in means.items()}
+        return means | around | dict.fromkeys(gammas, (1, 2))
+
     def cost(self, n_parameters: int) -> int:
         return n_parameters * self.epochs
 
@@ -178,7 +188,8 @@ class PBP:
         report: Report,
     ) -> list[dict[str, Tensor]]:
         noises = [_noise_variance(p, {}) for p in problems]
-        run = Filter(layers, starts, datas, torch.stack(noises), seeds, self.epochs)
+        told = [(p.prior.to_json() if p.prior else None, getattr(p.likelihood, "noise", None)) for p in problems]
+        run = Filter(layers, starts, datas, torch.stack(noises), seeds, self.epochs, told)
         if resume is not None:
             run.restore(resume)
         run.run(report)
@@ -226,6 +237,15 @@ def _start(problem: Problem, layers: tuple[Layer, ...], seed: int, learns_prior:
         for part, tensors in (("precision", precision), ("shape", nothing), ("rate", nothing)):
             state |= separate(layers, tensors, f"{FACTOR}{part}/")
     return state
+
+
+def _log_noise(problem: Problem, state: Tensors) -> Tensor:
+    """½ log E 1/γ, as the likelihood keeps a learnt noise: [1]."""
+    assert isinstance(problem.likelihood, Gaussian)
+    a, b = state[NOISE][0]
+    floor = FLOOR * problem.likelihood.spread[0] ** 2  # added again by the likelihood
+    log_noise: Tensor = 0.5 * (b / (a - 1) - floor).clamp(min=1e-3 * floor).log()
+    return log_noise[None].to(problem.dtype)
 
 
 def _noise_variance(problem: Problem, state: Tensors) -> Tensor:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
-from bensemble_core.posteriors.start import start_members, thinned
+from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members, thinned
 from bensemble_core.randomness import derive, draw_seed
 from bensemble_core.training import Descent, descend
-from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,9 @@ class MAP(Descent):
     aims: ClassVar[Aim] = "none"
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = True
+
+    def check(self, problem: Problem) -> None:
+        check_trainable(self.name, problem, as_they_are=self.epochs == 0)
 
     def fit(
         self,
@@ -46,6 +49,9 @@ class MAP(Descent):
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
         """One member, whatever n."""
         return Ensemble(problem=problem, stacked=thinned(state, n))
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        return member_shapes(problem, 1)
 
     def cost(self, n_parameters: int) -> int:
         return n_parameters * self.epochs

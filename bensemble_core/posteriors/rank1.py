@@ -13,14 +13,16 @@ from bensemble_core.models.transforms import FACTOR_IN, FACTOR_OUT, RankOne
 from bensemble_core.posteriors.factors import (
     check_factors,
     deal,
+    expected_factors,
     factored_layers,
     sort_tensors,
     start_factors,
     train_factors,
+    unfolded,
 )
 from bensemble_core.randomness import derive, draw_seed, generator
 from bensemble_core.training import Batch, Descent, Forward, split_extra
-from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 _LOG_SD = "log_sd/"  # before a factor's name
 _KEPT = {"both": (FACTOR_IN, FACTOR_OUT), "input": (FACTOR_IN,), "output": (FACTOR_OUT,)}
@@ -133,6 +135,14 @@ class Rank1BNN(Descent):
             transform=RankOne(layers=factored_layers(state)),
         )
 
+    def unfold(self, problem: Problem, state: Tensors) -> dict[str, Tensor]:
+        """A network for each component, its factors at their means."""
+        return unfolded(problem, {k: v for k, v in state.items() if not k.startswith(_LOG_SD)})
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        factors, shapes = expected_factors(self.name, problem, self.components, _KEPT[self.factors])
+        return shapes | factors | {_LOG_SD + k: v for k, v in factors.items()}
+
     def cost(self, n_parameters: int) -> int:
         return n_parameters * self.epochs * (1 if self.split else self.members)
 
@@ -155,7 +165,7 @@ def _sorted(tensors: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor], dic
 def _drawn(factors: Tensors, tensors: Tensors, component: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
     """A draw of every factor from each of the named components: [1, M, ...]."""
     drawn = {}
-    for name, mean in factors.items():
+    for name, mean in sorted(factors.items()):  # a file does not keep the order of its tensors
         noise = torch.randn(1, len(component), mean.shape[-1], dtype=mean.dtype, generator=rng).to(mean.device)
         drawn[name] = mean[:, component] + tensors[_LOG_SD + name][:, component].exp() * noise
     return drawn

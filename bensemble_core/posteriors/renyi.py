@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
+from bensemble_core.errors import InvalidOption
 from bensemble_core.io import below
 from bensemble_core.members import gather
 from bensemble_core.posteriors.gaussian import (
@@ -19,6 +20,7 @@ from bensemble_core.posteriors.gaussian import (
     check_gaussian,
     check_rows,
     descend_after_map,
+    expected_gaussian,
     fixed_prior,
     in_units,
     log_prior_of_points,
@@ -35,8 +37,9 @@ from bensemble_core.posteriors.gaussian import (
 )
 from bensemble_core.randomness import derive, draw_seed, generator
 from bensemble_core.training import Batch, Forward, split_extra
-from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
+LARGEST_ALPHA = 1e4  # beyond it (1 − α) ℓ leaves float32 where ℓ is large, and L_α is its limit
 _AT_ONCE = 64  # draws in one pass of `bound`
 _ROWS = 512
 
@@ -70,7 +73,12 @@ class Renyi(Factorised):
     starts_from_weights: ClassVar[bool] = True
 
     def check(self, problem: Problem) -> None:
-        check_gaussian(problem, self, self.name)
+        if self.alpha != "max" and abs(self.alpha) > LARGEST_ALPHA:
+            raise InvalidOption(
+                f'renyi: alpha is from −{LARGEST_ALPHA:g} to {LARGEST_ALPHA:g}, got {self.alpha!r}; alpha="max" is the '
+                "limit −∞"
+            )
+        check_gaussian(problem, self, self.name, self.samples)
 
     def fit(
         self,
@@ -133,6 +141,9 @@ class Renyi(Factorised):
     @property
     def _twice(self) -> bool:
         return self.samples > 1 and self.alpha != "max" and 0 <= self.alpha <= 1
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        return expected_gaussian(problem, state)
 
     def cost(self, n_parameters: int) -> int:
         return n_parameters * (self.samples * self.epochs + self.map_epochs)

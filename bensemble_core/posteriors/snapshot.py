@@ -10,10 +10,10 @@ from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidOption
-from bensemble_core.posteriors.start import split_shared, start_members, thinned
+from bensemble_core.posteriors.start import check_trainable, member_shapes, split_shared, start_members, thinned
 from bensemble_core.randomness import derive, draw_seed
 from bensemble_core.training import Descent, Schedule, Watch, count_steps, descend
-from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +64,7 @@ class SnapshotEnsemble(Descent):
                 f"snapshot_ensemble: a cycle is at least one epoch; {self.epochs} epochs less {_burn_in(self)} of "
                 f"burn-in do not hold {self.cycles} cycles; raise epochs, or lower cycles or burn_in"
             )
+        check_trainable(self.name, problem, as_they_are=self.epochs == 0)
 
     def fit(
         self,
@@ -97,6 +98,9 @@ class SnapshotEnsemble(Descent):
         """min(n, members) of the members, evenly thinned."""
         stacked, shared = split_shared(problem, thinned(state, n))
         return Ensemble(problem=problem, stacked=stacked, shared=shared)
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        return member_shapes(problem, (self.members or self.cycles) if self.epochs else 1)
 
     def cost(self, n_parameters: int) -> int:
         return n_parameters * self.epochs

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bensemble_core.models.spec import checked_state, trainable_names
+from bensemble_core.errors import InvalidModel
+from bensemble_core.io import model_shapes
+from bensemble_core.models.spec import checked_state, outline, trainable_names
 from bensemble_core.training import split_extra
-from bensemble_core.types import Problem, Tensors
+from bensemble_core.types import Problem, Shapes, Tensors
 
 
 def start_members(
@@ -16,7 +18,8 @@ def start_members(
     """θ and fixed tensors (buffers, frozen parameters) of each member, [M, ...].
 
     Member m continues from member m of the `warm` state where there is one; else it starts from the weights handed in
-    with the module if the method wants them, else from its own seed.
+    with the module if the method wants them, else from its own seed. A noise that the warm one did not learn starts
+    afresh.
     """
     members = []
     for m, seed in enumerate(seeds):
@@ -24,14 +27,29 @@ def start_members(
         fresh = problem.model.initialise(seed, dtype=problem.dtype) if given is None else given
         fresh |= problem.likelihood.start(dtype=problem.dtype)
         if warm is not None and m < min((len(warm[k]) for k in fresh if k in warm), default=1):
+            own = {k: v for k, v in fresh.items() if k in warm or not k.startswith("likelihood/")}
             old = {k: v[m] for k, v in warm.items() if k in fresh}  # a method may keep more than the model's tensors
-            checked_state(fresh, old, "warm start")
-            fresh = {k: old[k].to(problem.dtype) if fresh[k].is_floating_point() else old[k] for k in fresh}
+            checked_state(own, old, "warm start")
+            fresh |= {k: old[k].to(problem.dtype) if fresh[k].is_floating_point() else old[k] for k in own}
         members.append(fresh)
     stacked = {k: torch.stack([member[k].to(device) for member in members]) for k in members[0]}
     trained = set(trainable_names(problem.model.skeleton())) | set(split_extra(stacked)[1])
     theta = {k: v for k, v in stacked.items() if k in trained}
     return theta, {k: v for k, v in stacked.items() if k not in trained}
+
+
+def check_trainable(method: str, problem: Problem, *, as_they_are: bool = False) -> None:
+    """Refuse a network with nothing to train, unless its weights are taken as they are."""
+    if not as_they_are and not trainable_names(outline(problem.model)):
+        raise InvalidModel(
+            f"{method}: every parameter of the module is frozen, so there is nothing to train; unfreeze some with "
+            "requires_grad_(True), or take the weights as they are with map and epochs=0"
+        )
+
+
+def member_shapes(problem: Problem, n: int) -> Shapes:
+    """Of n plain networks: every tensor of the model and of the likelihood under its own name, [n, ...]."""
+    return {name: (n, *shape) for name, shape in model_shapes(problem).items()}
 
 
 def thinned(state: Tensors, n: int) -> dict[str, Tensor]:

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidOption
+from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.posteriors.batchnorm import has_batch_norm, renormalised
-from bensemble_core.posteriors.start import start_members, thinned
+from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members, thinned
 from bensemble_core.randomness import derive, draw_seed, permutation
-from bensemble_core.training import Descent, Schedule, Watch, count_steps, descend
-from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+from bensemble_core.training import Descent, Schedule, Watch, count_steps, descend, split_extra
+from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 _VARIANCE, _DEVIATION, _ROWS = "swag/variance/", "swag/deviation/", "swag/rows"  # names in the state
 _STATISTICS = 9  # branch of a seed
@@ -63,6 +64,7 @@ class SWA(Averaging):
 
     def check(self, problem: Problem) -> None:
         _check(self, 0)
+        check_trainable(self.name, problem, as_they_are=self.epochs == 0)
 
     def fit(
         self,
@@ -82,6 +84,9 @@ class SWA(Averaging):
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
         """One member, whatever n."""
         return Ensemble(problem=problem, stacked=thinned(state, n))
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        return member_shapes(problem, 1)
 
     def cost(self, n_parameters: int) -> int:
         return n_parameters * self.epochs
@@ -120,6 +125,7 @@ class SWAG(Averaging):
 
     def check(self, problem: Problem) -> None:
         _check(self, self.rank)
+        check_trainable(self.name, problem)
 
     def fit(
         self,
@@ -140,6 +146,9 @@ class SWAG(Averaging):
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
         """Exactly n draws."""
         return _draw(problem, state, n, self.scale, rng)
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        return _expected(self, problem, state, 1, self.rank)
 
     def cost(self, n_parameters: int) -> int:
         return n_parameters * self.epochs
@@ -169,6 +178,7 @@ class MultiSWAG(Averaging):
 
     def check(self, problem: Problem) -> None:
         _check(self, self.rank)
+        check_trainable(self.name, problem)
 
     def fit(
         self,
@@ -189,6 +199,9 @@ class MultiSWAG(Averaging):
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
         """Exactly n draws of the mixture."""
         return _draw(problem, state, n, self.scale, rng)
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        return _expected(self, problem, state, self.members, self.rank)
 
     def cost(self, n_parameters: int) -> int:
         return self.members * n_parameters * self.epochs
@@ -311,6 +324,18 @@ def _collect(
         chosen = permutation(data.n_rows, seeds[0], _STATISTICS)[: options.norm_rows]
         state[_ROWS] = data.x[chosen.to(data.x.device)]
     return state
+
+
+def _expected(options: Averaging, problem: Problem, state: Tensors, n: int, rank: int) -> Shapes:
+    shapes = member_shapes(problem, n)
+    trained = {*trainable_names(outline(problem.model)), *split_extra(shapes)[1]}
+    spread: Shapes = {_VARIANCE + k: shapes[k] for k in trained}
+    if rank and options.epochs:
+        spread |= {_DEVIATION + k: (n, rank, *shapes[k][1:]) for k in trained}
+    if has_batch_norm(problem) and options.epochs:
+        rows = state[_ROWS].shape[0] if _ROWS in state and state[_ROWS].ndim else 1
+        spread[_ROWS] = (rows, *problem.model.input_shape)
+    return shapes | spread
 
 
 def _draw(problem: Problem, state: Tensors, n: int, scale: float, rng: torch.Generator) -> Ensemble:

@@ -21,6 +21,7 @@ from bensemble_core.posteriors.gaussian import (
     check_gaussian,
     check_rows,
     descend_after_map,
+    expected_gaussian,
     fixed_prior,
     in_units,
     log_prior_of_points,
@@ -38,7 +39,7 @@ from bensemble_core.posteriors.gaussian import (
 )
 from bensemble_core.randomness import borrowed, derive, draw_seed, generator
 from bensemble_core.training import Batch, Forward, count_steps, descend, split_extra
-from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 if TYPE_CHECKING:
     from bensemble_core.fitting import Fitted
@@ -107,7 +108,7 @@ class MFVI(Factorised):
     starts_from_weights: ClassVar[bool] = True
 
     def check(self, problem: Problem) -> None:
-        check_gaussian(problem, self, self.name)
+        check_gaussian(problem, self, self.name, self.samples)
 
     def fit(
         self,
@@ -203,6 +204,9 @@ class MFVI(Factorised):
         wide = {k: v.double() for k, v in {**theta, **prior}.items()}
         kl = float(total_kl(wide, wide, objective.pruned))
         return (total + in_units(problem, data.n_rows)) / self.temperature - kl
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        return expected_gaussian(problem, state)
 
     def cost(self, n_parameters: int) -> int:
         return n_parameters * (self.samples * self.epochs + self.map_epochs)

@@ -33,6 +33,8 @@ from tests.app.hammering import (
 )
 
 JSON = {"Content-Type": "application/json"}
+COLOURS = {"kind": "classification", "classes": ["red", "blue"]}
+WIDE = {"model": {"name": "mlp", "hidden": [100, 100]}}
 UNKNOWN = "0190a000-0000-7000-8000-000000000000"
 UNSTORABLE = ["a\0b", "a\ud800b", "\udc00"]
 
@@ -393,6 +395,7 @@ def test_predictions_for_rows_that_do_not_fit_are_refused(service: Service, worl
 
 
 def test_a_project_that_could_never_be_trained_is_refused(service: Service) -> None:
+    no_prior = {"task": {**COLOURS, "prior": None}}
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({"posterior": {"name": "magic"}}, "does not match any of the expected tags", "/posterior"),
         ({"posterior": {}}, "discriminator 'name'", "/posterior"),
@@ -402,6 +405,15 @@ def test_a_project_that_could_never_be_trained_is_refused(service: Service) -> N
             "less than or equal to 1000",
             "/posterior/members",
         ),
+        ({"posterior": {"name": "deep_ensemble", "members": "5"}}, "a whole number, got '5'", "/posterior"),
+        ({"posterior": {"name": "deep_ensemble", "members": True}}, "a whole number, got True", "/posterior"),
+        ({"posterior": {"name": "deep_ensemble", "bootstrap": 1}}, "true or false, got 1", "/posterior"),
+        ({"model": {"name": "mlp", "hidden": ["5"]}}, "a list of a whole number", "/model"),
+        ({"posterior": {"name": "renyi", "alpha": 1e300}}, 'alpha="max"', "/posterior"),
+        ({"posterior": {"name": "renyi", "samples": 100_000, "epochs": 1}, **WIDE}, "at one time", "/posterior"),
+        ({"posterior": {"name": "mfvi"}, **no_prior}, "mfvi weighs the likelihood against a prior", "/posterior"),
+        ({"task": {**COLOURS, "prior": {"scale": 0}}}, "greater than 0", "/task/prior/scale"),
+        ({"task": {**COLOURS, "prior": {"scale": "1"}}}, "valid number", "/task/prior/scale"),
         ({"posterior": {"name": "deep_ensemble", "epochs": -1}}, "greater than or equal to", "/posterior/epochs"),
         ({"posterior": {"name": "deep_ensemble", "lr": 0}}, "greater than 0", "/posterior/lr"),
         ({"posterior": {"name": "deep_ensemble", "membres": 5}}, "xpected keyword", "/posterior/membres"),

@@ -129,6 +129,30 @@ def test_a_warm_start_needs_a_parent_and_differs_from_a_fresh_one(service: Servi
     assert warm["metrics"]["nll"] != first["metrics"]["nll"]
 
 
+def test_a_warm_start_goes_on_from_another_method(service: Service, digits: Any) -> None:
+    project, _ = start(service, digits)
+    train(service, project, posterior={"name": "batch_ensemble", "members": 2, "epochs": 2})
+    warm = train(service, project, posterior={"name": "deep_ensemble", "members": 2, "epochs": 2}, warm_start=True)
+    assert (warm["status"], warm["error"]) == ("succeeded", None)
+
+
+def test_a_project_may_name_the_prior_of_its_weights(service: Service, digits: Any, tmp_path: Path) -> None:
+    x, y = digits
+    task: dict[str, Any] = {"kind": "classification", "classes": [str(c) for c in range(10)]}
+    found = []
+    for prior in ({}, {"prior": {"scale": 0.01}}, {"prior": None}):
+        project = service.project(task={**task, **prior}, posterior={"name": "map", "epochs": 5})
+        assert project["task"].get("prior", "left out") == prior.get("prior", "left out")
+        service.post(f"/projects/{project['id']}/pools", {"name": "p", "rows": x[:60].tolist(), "labels": y[:60]})
+        ensemble = train(service, project)
+        path = tmp_path / "e"
+        path.write_bytes(service.client.get(f"/v1/ensembles/{ensemble['id']}/file").content)
+        loaded = bc.load(path)
+        found.append((loaded.problem.prior, float(loaded.stacked["linear1.weight"].norm())))
+    assert [prior for prior, _ in found] == [bc.Normal(scale=1.0), bc.Normal(scale=0.01), None]
+    assert found[1][1] < 0.8 * found[0][1] < found[2][1]
+
+
 @pytest.mark.parametrize("noise", ["constant", "by_row"])
 def test_regression_learns_ranks_and_predicts(service: Service, noise: str) -> None:
     rng = np.random.default_rng(0)

@@ -1,5 +1,6 @@
 """What a method cannot do is refused before any work, by `check` without rows and by `fit` with the same words."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -51,6 +52,16 @@ UNSUITABLE: list[tuple[str, Any, str, dict[str, Any], str]] = [  # method, model
     ("laplace", FROZEN, "categorical", {}, "unfreeze some"),
     ("mfvi", MLP, "gaussian", {"prior": None}, "mfvi weighs the likelihood against a prior"),
     ("renyi", FROZEN, "categorical", {}, "no weight is left to have a distribution"),
+    ("renyi", MLP, "gaussian", {"alpha": 1e308}, 'alpha="max" is the limit'),
+    ("renyi", {"name": "mlp", "hidden": [100, 100]}, "gaussian", {"samples": 100_000}, "pass samples=25,085 or fewer"),
+    ("mfvi", {"name": "mlp", "hidden": [100, 100]}, "gaussian", {"samples": 100_000}, "at one time"),
+    ("map", FROZEN, "categorical", {}, "map: every parameter of the module is frozen"),
+    ("deep_ensemble", FROZEN, "categorical", {}, "is frozen"),
+    ("snapshot_ensemble", FROZEN, "categorical", {}, "is frozen"),
+    ("mc_dropout", FROZEN, "categorical", {}, "is frozen"),
+    ("swa", FROZEN, "categorical", {}, "is frozen"),
+    ("swag", FROZEN, "categorical", {}, "is frozen"),
+    ("multi_swag", FROZEN, "categorical", {}, "is frozen"),
     ("swa", MLP, "gaussian", {"patience": 3}, "drop patience"),
     ("swag", MLP, "gaussian", {"epochs": 20}, "got rank 20 and 10 .* at least 40 epochs"),
     ("multi_swag", MLP, "gaussian", {"rank": 1}, "at least 2"),
@@ -97,6 +108,83 @@ def test_what_suits_passes(method: str, model: str) -> None:
     else:
         bc.check(method, {"name": model}, likelihood=bc.Categorical(n_classes=3), input_shape=shape)
         bc.check(method, {"name": model}, likelihood="gaussian", input_shape=shape, n_targets=2)
+
+
+@pytest.mark.parametrize("method", ["map", "snapshot_ensemble", "mc_dropout", "swa"])
+def test_frozen_weights_are_taken_as_they_are(method: str) -> None:
+    x = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
+    members = bc.fit(method, FROZEN, (x, torch.arange(10) % 2), likelihood="categorical", epochs=0).sample(1)
+    tensors = {**members.shared, **{k: v[0] for k, v in members.stacked.items()}}
+    assert torch.equal(tensors["0.weight"], FROZEN[0].weight)
+
+
+class Curved(nn.Module):
+    """A layer whose weight is computed from others, and one that has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 5))
+        self.last = nn.utils.parametrizations.weight_norm(nn.Linear(5, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last(torch.tanh(self.first(x)))
+        return out
+
+
+@pytest.mark.parametrize("module", [Curved(), Scale()])
+@pytest.mark.parametrize("structure", ["kron", "diag", "full"])
+def test_laplace_takes_modules_without_a_layer_of_their_own(module: nn.Module, structure: str) -> None:
+    x = torch.randn(12, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    options: dict[str, Any] = {"structure": structure, "epochs": 2, "predictive": "sampled"}
+    fitted = bc.fit("laplace", module, (x, torch.arange(12) % 2), likelihood="categorical", **options)
+    assert bool(fitted.sample(3).predict(x).logits.isfinite().all())
+    if structure == "diag":  # by automatic differentiation alone
+        expected = curvature_by_hand(fitted, x)
+        found = fitted.posterior.variances(fitted.problem, fitted.state)  # type: ignore[attr-defined]
+        for name, precision in expected.items():
+            torch.testing.assert_close(found[name], 1 / precision)
+
+
+def curvature_by_hand(fitted: bc.Fitted, x: Tensor) -> dict[str, Tensor]:
+    """1 + Σ_n Σ_c p_c (∂ log p_c/∂θ)² of each parameter."""
+    module = fitted.problem.model.skeleton().double().eval()
+    tensors = {k: v[0].detach() for k, v in fitted.state.items() if not k.startswith("laplace/")}
+    names = [name for name, _ in module.named_parameters()]
+    total = {name: torch.ones_like(tensors[name]) for name in names}
+    assert fitted.problem.scaling is not None
+    for row in fitted.problem.scaling(x):
+        for c in range(2):
+
+            def log_p(own: dict[str, Tensor], row: Tensor = row, c: int = c) -> Tensor:
+                outputs: Tensor = torch.func.functional_call(module, {**tensors, **own}, (row[None],))
+                return torch.log_softmax(outputs, -1)[0, c]
+
+            own = {name: tensors[name] for name in names}
+            slopes = torch.func.grad(log_p)(own)
+            weight = log_p(own).exp()
+            total = {name: total[name] + weight * slopes[name].square() for name in names}
+    return total
+
+
+@pytest.mark.parametrize("method", [*bc.POSTERIORS])
+def test_parametrised_layers_are_fitted_or_refused_with_advice(method: str) -> None:
+    x, y = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 2
+    options: dict[str, Any] = {"epochs": 2}
+    options |= {"swag": {"rank": 0}, "multi_swag": {"rank": 0}, "snapshot_ensemble": {"cycles": 2}}.get(method, {})
+    try:
+        bc.fit(method, Curved(), (x, y), likelihood="categorical", **options).sample(2).predict(x)
+    except bc.BensembleError as refused:
+        assert method == "pbp" or "use predictive" in str(refused)  # noqa: PT017
+
+
+def test_a_module_that_cannot_be_copied_is_refused() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        old = nn.utils.weight_norm(nn.Linear(4, 2))  # its weight is the result of an operation, which has no copy
+    with torch.enable_grad():
+        old(torch.zeros(1, 4))
+    with pytest.raises(bc.InvalidModel, match=r"torch\.nn\.utils\.parametrizations"):
+        bc.check("map", old, likelihood="categorical", input_shape=[4])
 
 
 def test_a_network_too_large_to_allocate_is_refused_all_the_same() -> None:

@@ -1,5 +1,8 @@
 """Files: bit-exact, whole or not at all, and honest about what they are."""
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +99,77 @@ def test_foreign_and_broken_files_are_refused(tmp_path: Path) -> None:
             bc.load_tensors((tmp_path / name).read_bytes())
     with pytest.raises(bc.InvalidFile, match="kind 'tensors'"):
         bc.load(good)
-    with pytest.raises(FileNotFoundError):
-        bc.load(tmp_path / "absent")
+    for path, words in ((tmp_path / "absent", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(bc.InvalidFile, match=words):
+            bc.load(path)
+
+
+def test_a_file_replaced_while_it_is_read_is_never_mixed_with_its_successor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, opened = tmp_path / "f", io.safe_open
+    for value in (1.0, 2.0):
+        bc.save_tensors({"a": torch.full((3,), value)}, tmp_path / f"{value}")
+    one, two = ((tmp_path / f"{value}").read_bytes() for value in (1.0, 2.0))
+
+    class Replaced:
+        """Takes the metadata of one file, and then another has its name."""
+
+        def __init__(self, source: Path, framework: str) -> None:
+            self.source, self.framework = source, framework
+
+        def __enter__(self) -> Any:
+            if turns:
+                turns.pop()
+                with opened(self.source, framework=self.framework) as file:
+                    self.kept = file.metadata()
+                (tmp_path / "next").write_bytes(two)
+                (tmp_path / "next").replace(self.source)
+            self.file = opened(self.source, framework=self.framework)
+            return self.file.__enter__()
+
+        def __exit__(self, *reason: Any) -> None:
+            self.file.__exit__(*reason)
+
+    monkeypatch.setattr(io, "safe_open", Replaced)
+    turns = [0, 0, 0]
+    path.write_bytes(one)
+    assert bc.load_tensors(path)["a"].tolist() == [2.0] * 3
+    assert turns == []  # each time it began again
+    turns = [0] * 1000
+    with pytest.raises(bc.InvalidFile, match="was replaced each of"):
+        bc.load_tensors(path)
+
+
+def test_loading_while_another_process_saves_gives_one_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    writer = (
+        "import sys, torch, bensemble_core as bc\n"
+        "while True:\n"
+        "    for n in (1, 50):\n"
+        "        bc.save_tensors({f'{n}/{i}': torch.full((n,), float(n)) for i in range(n)}, sys.argv[1])\n"
+    )
+    bc.save_tensors({"1/0": torch.ones(1)}, path)
+    with subprocess.Popen([sys.executable, "-c", writer, str(path)]) as process:
+        try:
+            deadline = time.monotonic() + 4
+            while time.monotonic() < deadline:
+                found = bc.load_tensors(path)
+                assert all(t.tolist() == [float(len(found))] * len(found) for t in found.values())
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("method", ["rank1_bnn", "batch_ensemble", "laplace", "swag", "mfvi", "pbp"])
+def test_a_wide_posterior_draws_the_same_bits_after_a_file(method: str, tmp_path: Path) -> None:
+    """In float64, where a product of matrices shows how they lie in memory; deep enough that names have an order."""
+    x, y = (values.double() for values in data())
+    model = {"name": "mlp", "hidden": [33] * 10}
+    fitted = bc.fit(method, model, (x, y), likelihood="gaussian", epochs=2, **OPTIONS.get(method, {}))
+    fitted.save(tmp_path / "f")
+    drawn, again = fitted.sample(3, seed=1), bc.load(tmp_path / "f").sample(3, seed=1)
+    for name, tensor in drawn.stacked.items():
+        assert torch.equal(again.stacked[name], tensor)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

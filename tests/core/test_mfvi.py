@@ -395,8 +395,8 @@ def test_updates_on_orthogonal_parts_equal_one_fit_to_all_rows() -> None:
     torch.testing.assert_close(found, mean, rtol=0, atol=1e-3)
     torch.testing.assert_close(variance, 1 / precision.diagonal(), rtol=1e-3, atol=0)
     with pytest.raises(bc.InvalidData, match="new rows alone"):
-        fitted.bound()
-    assert math.isfinite(fitted.bound((x[40:], y[40:]), samples=1))
+        fitted.bound((x, y))
+    assert fitted.bound(samples=3) == fitted.bound((x[40:], y[40:]), samples=3)
 
 
 def test_an_update_of_correlated_rows_takes_the_factorised_posterior_as_the_prior() -> None:
