@@ -1,8 +1,9 @@
 """Where a request may compute: a few threads of its own, so that neither the event loop nor other requests wait, and
-the experiments that were asked about last, with what they remember."""
+the experiments that were asked about last, with what they remember and what was too much for a request."""
 
 import asyncio
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 EXPERIMENTS = 256  # kept read; what they remember is bounded by bytes, for all of them together
 FLOAT_BYTES = 8
+DEAR_SECONDS = 600.0  # how long it is remembered that something was too much for a request
 
 
 class Compute:
@@ -23,6 +25,7 @@ class Compute:
         self.threads = threads
         self.cache_bytes = cache_bytes
         self._experiments: OrderedDict[Hashable, Experiment] = OrderedDict()
+        self._dear: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # least work, until when
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._memory: Any = None
@@ -53,6 +56,23 @@ class Compute:
             while len(self._experiments) > EXPERIMENTS:
                 self._experiments.popitem(last=False)
         return made
+
+    def found_dear(self, what: Hashable, work: float) -> None:
+        """So much work of a kind took too long: for a while, nobody needs to find that out again."""
+        with self._lock:
+            least, _ = self._dear.pop(what, (work, 0.0))
+            self._dear[what] = (min(least, work), time.monotonic() + DEAR_SECONDS)
+            while len(self._dear) > EXPERIMENTS:
+                self._dear.popitem(last=False)
+
+    def is_dear(self, what: Hashable, work: float) -> bool:
+        """Whether as much work as this, or less, took too long lately."""
+        with self._lock:
+            least, until = self._dear.get(what, (0.0, 0.0))
+            if time.monotonic() >= until:
+                self._dear.pop(what, None)
+                return False
+            return work >= least
 
     def _made(self, spec: Mapping[str, Any], seed: int | None) -> "Experiment":
         from app.shares import Share

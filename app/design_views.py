@@ -72,6 +72,7 @@ def observation_view(recorded: Recorded) -> ObservationOut:
         round=recorded.round,
         next=proposals_view(recorded.next) if recorded.next else None,
         next_job=job_view(recorded.next_job) if recorded.next_job is not None else None,
+        next_problem=recorded.next_problem,
     )
 
 

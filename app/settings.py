@@ -42,7 +42,8 @@ class Settings(BaseSettings):
 
     design_threads: int = Field(4, ge=1, description="threads of the API that compute proposals and posteriors")
     design_cache_bytes: int = Field(GIB, ge=0, description="memory for what experiments keep between rounds")
-    max_design_work: float = Field(3e7, gt=0, description="a proposal of more evaluations than this becomes a job")
+    max_design_work: float = Field(3e9, gt=0, description="a proposal of more evaluations than this becomes a job")
+    design_seconds: float = Field(2.0, gt=0, description="a proposal that computes for longer than this becomes a job")
 
     lease_seconds: float = Field(30.0, gt=0, description="a silent worker loses its job after this long")
     poll_seconds: float = Field(0.25, gt=0, description="how often an idle worker looks for a job")

@@ -142,7 +142,8 @@ def _rounds(session: Session, session_id: str, after: int, limit: int | None) ->
 def _csv(rounds: list[RoundOut]) -> str:
     """One line an observation; designs, outcomes and parameters have a column each."""
     designs, outcomes, parameters = (
-        sorted({name for each in rounds for name in getattr(each, kind)}) for kind in ("design", "outcome", "posterior")
+        sorted({name for each in rounds for name in getattr(each, kind) or ()})
+        for kind in ("design", "outcome", "posterior")
     )
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -150,7 +151,8 @@ def _csv(rounds: list[RoundOut]) -> str:
     fields = ("eig", "entropy_drop", "kl", "surprise", "log_evidence", "proposal_id", "client_id", "created_at")
     writer.writerow(["n", *designs, *outcomes, *learnt, *fields])
     for each in rounds:
-        told = [getattr(each.posterior[name], what) for name in parameters for what in ("mean", "sd")]
+        known = each.posterior or {}
+        told = [getattr(known.get(name), what, None) for name in parameters for what in ("mean", "sd")]
         ran = [each.design.get(name) for name in designs] + [each.outcome.get(name) for name in outcomes]
         plain = [value if not isinstance(value, dict) else json.dumps(value) for value in ran]
         writer.writerow(map(_cell, [each.n, *plain, *told, *(getattr(each, name) for name in fields)]))

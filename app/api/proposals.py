@@ -45,7 +45,7 @@ def post_proposal(
         job=job_view(found.job),
         evaluations=found.work.evaluations,
         cap=cap,
-        explanation=f"{found.work.explanation}: {found.work.evaluations:,} evaluations, over the cap of {cap:,.0f}",
+        explanation=found.reason,
     )
     headers = {"Location": f"/v1/jobs/{found.job.id}"}
     return Response(body.model_dump_json(), 202, headers=headers, media_type="application/json")

@@ -157,12 +157,14 @@ class GuardsOut(Out):
 
 class Learnt(Out):
     n: int = Field(description="Number of this observation in its session.")
-    posterior: dict[str, ParameterOut]
-    entropy_drop: float = Field(description="Entropy before less entropy after; may be negative.")
-    kl: float = Field(description="KL(posterior after ‖ before), in nats.")
-    log_evidence: float = Field(description="Of the session's own observations.")
-    surprise: float = Field(description="−log p(outcome | what was observed before).")
-    guards: GuardsOut
+    posterior: dict[str, ParameterOut] | None = Field(
+        description="Null, like all that follows from it, where it takes longer than a request may; `warnings` say so."
+    )
+    entropy_drop: float | None = Field(description="Entropy before less entropy after; may be negative.")
+    kl: float | None = Field(description="KL(posterior after ‖ before), in nats.")
+    log_evidence: float | None = Field(description="Of the session's own observations.")
+    surprise: float | None = Field(description="−log p(outcome | what was observed before).")
+    guards: GuardsOut | None
     warnings: list[str]
     stop: StopOut
 
@@ -174,8 +176,11 @@ class ObservationOut(Learnt):
     design: dict[str, Any]
     outcome: dict[str, Any]
     round: int
-    next: ProposalOut | None = Field(None, description="With `?next=true`; null where nothing is left to run.")
+    next: ProposalOut | None = Field(
+        None, description="With `?next=true`; null where a job makes it, it failed, or nothing is left to run."
+    )
     next_job: JobOut | None = Field(None, description="The job that makes the next proposal, where it is expensive.")
+    next_problem: str | None = Field(None, description="Why there is no next proposal. The outcome is recorded.")
 
 
 class RoundOut(Learnt):

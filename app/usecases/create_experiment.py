@@ -62,7 +62,7 @@ def describe(experiment: design.Experiment, cap: float) -> ModelOut:
     work = experiment.work()
     with refusals():
         belief = experiment.posterior().method
-        method = experiment.eig([_some_design(experiment)])[0].method
+        method = experiment.method(_some_design(experiment))
     return ModelOut(
         name=experiment.spec.name,
         spec_hash=experiment.hash,

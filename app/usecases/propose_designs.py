@@ -24,8 +24,11 @@ TOO_DEAR = "whether the best design still promises enough was not looked at: tha
 
 @dataclass(frozen=True, kw_only=True)
 class Expensive:
+    """`reason` is the number that says why."""
+
     job: Job
     work: design.Work
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +55,9 @@ def propose_designs(
         check_choice(experiment, wanted)
         pending = [proposal.design for proposal in state.pending]
         work = experiment.work(len(state.observations), wanted.count, len(pending))
-        if work.evaluations > cap:
-            return Expensive(job=queue_proposal(session, session_id, wanted), work=work)
-        draft = draft_proposals(experiment, state.observations, len(state.prior), pending, wanted)
+        draft = affordable_draft(services, state, experiment, state.observations, pending, wanted, cap=cap)
+        if isinstance(draft, str):
+            return Expensive(job=queue_proposal(session, session_id, wanted), work=work, reason=draft)
         if not draft.proposals:
             raise Conflict("no design is left that is allowed and affordable; fix or exclude fewer, or stop here")
         sessions.take(session, state, observes=False)
@@ -81,6 +84,33 @@ def check_choice(experiment: design.Experiment, wanted: ProposalIn) -> None:
             space.encode(excluded)
     with refusals("/fixed"):
         space.partial(wanted.fixed)
+
+
+def affordable_draft(
+    services: Services,
+    state: State,
+    experiment: design.Experiment,
+    observations: list[Pair],
+    pending: list[dict[str, Any]],
+    wanted: ProposalIn,
+    *,
+    cap: float,
+) -> Draft | str:
+    """Computed as long as a request may, or why it takes a job."""
+    work = experiment.work(len(observations), wanted.count, len(pending))
+    if work.evaluations > cap:
+        return f"{work.explanation}: {work.evaluations:,} evaluations, over the cap of {cap:,.0f}"
+    seconds = services.settings.design_seconds
+    too_long = f"{work.explanation}: {work.evaluations:,} evaluations take more than {seconds:g} s"
+    what = ("proposal", state.spec_hash)
+    if services.compute.is_dear(what, work.evaluations):
+        return too_long
+    try:
+        with design.limited(seconds):
+            return draft_proposals(experiment, observations, len(state.prior), pending, wanted)
+    except design.TooMuchWork:
+        services.compute.found_dear(what, work.evaluations)
+        return too_long
 
 
 def draft_proposals(

@@ -10,12 +10,13 @@ from app.errors import Malformed
 from app.schemas.sessions import EigOut, EstimateOut, GridOut, MarginalOut, PosteriorOut, StandingOut
 from app.services import Services
 from app.usecases.read_experiment import experiment_of, refusals
-from app.usecases.record_observation import stop_state
+from app.usecases.record_observation import PATIENCE, stop_state
 from bensemble_core import design
 from bensemble_core.design.belief import PointBelief
 
 Form = Literal["summary", "grid", "samples", "marginals"]
 MAX_POINTS = 200_000
+LONGEST = 60  # times as long as a proposal may take: who asks for a posterior alone has time, but not for ever
 
 
 def _read(services: Services, session_id: str) -> tuple[State, design.Experiment]:
@@ -29,7 +30,7 @@ def _read(services: Services, session_id: str) -> tuple[State, design.Experiment
 
 def read_posterior(services: Services, session_id: str, form: Form, *, n: int, seed: int, mass: float) -> PosteriorOut:
     state, experiment = _read(services, session_id)
-    with refusals():
+    with refusals(), design.limited(LONGEST * services.settings.design_seconds):
         belief = experiment.posterior(state.observations)
         start = experiment.posterior(state.prior).log_evidence
         covariance = belief.covariance().tolist()
@@ -106,7 +107,15 @@ def read_eig(services: Services, session_id: str, asked: list[dict[str, Any]] | 
                 f"at most {max(1, int(cap / evaluations * len(listed))):,} of them",
                 pointer="/query/designs",
             )
-        estimates = experiment.eig(listed, state.observations)
+        seconds = PATIENCE * services.settings.design_seconds
+        try:
+            with design.limited(seconds):
+                estimates = experiment.eig(listed, state.observations)
+        except design.TooMuchWork as error:
+            raise Malformed(
+                f"the EIG of {len(listed):,} designs takes more than {seconds:g} s here; name fewer of them",
+                pointer="/query/designs",
+            ) from error
     items = [
         EstimateOut(design=dict(each), score=estimate.score, **asdict(estimate))
         for each, estimate in zip(listed, estimates, strict=True)
@@ -116,7 +125,5 @@ def read_eig(services: Services, session_id: str, asked: list[dict[str, Any]] | 
 
 def read_stop(services: Services, session_id: str) -> StandingOut:
     state, experiment = _read(services, session_id)
-    is_dear = experiment.work(len(state.observations)).evaluations > services.settings.max_design_work
-    with refusals():
-        found = stop_state(experiment, state.observations, len(state.prior), is_dear=is_dear)
+    found = stop_state(services, state, experiment, state.observations, cap=services.settings.max_design_work)
     return StandingOut(session_id=session_id, n=len(state.observed), round=state.round, **found)

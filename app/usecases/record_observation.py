@@ -1,5 +1,6 @@
 """Record an outcome, say what it taught, and propose the next design in the same breath."""
 
+import logging
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from app.db import sessions
 from app.db.sessions import Pair, State
 from app.db.tables import Job, Observation, Proposal
 from app.db.types import new_id
-from app.errors import Conflict, NotFound
+from app.errors import Conflict, NotFound, Problem
 from app.jobs.context import storable
 from app.schemas.sessions import ObservationIn, ProposalIn
 from app.services import Services
@@ -18,7 +19,7 @@ from app.usecases.propose_designs import (
     TOO_DEAR,
     Draft,
     Expensive,
-    draft_proposals,
+    affordable_draft,
     pending_of,
     propose_designs,
     queue_proposal,
@@ -27,6 +28,10 @@ from app.usecases.propose_designs import (
 from app.usecases.read_experiment import experiment_of, refusals
 from bensemble_core import design
 
+logger = logging.getLogger(__name__)
+PATIENCE = 5  # times as long as a proposal may take: an outcome is worth waiting for
+NOT_LOOKED = "whether the best design still promises enough was not looked at"
+NOT_LEARNT = "the outcome is recorded; its posterior takes longer than a request may: GET …/posterior computes it"
 MAX_OBSERVATIONS = 10_000  # of one session: beliefs are computed from all of them
 
 
@@ -36,6 +41,7 @@ class Recorded:
     round: int
     next: list[Proposal]
     next_job: Job | None = None
+    next_problem: str | None = None
 
 
 def record_observation(
@@ -62,13 +68,12 @@ def record_observation(
         wanted = ProposalIn(client_id=client_id)
         observations = [*state.observations, ran]
         pending = [p.design for p in after]
-        with refusals("/outcome"):
-            experiment.posterior(observations)  # remembered for below; here, what cannot have come out is refused
-        is_dear = experiment.work(len(observations), 1, len(pending)).evaluations > cap
-        draft = None
-        if proposes and not own and not is_dear:
-            draft = draft_proposals(experiment, observations, len(state.prior), pending, wanted)
-        answer = _learnt(experiment, state, observations, draft, is_dear=is_dear)
+        learnt = _learnt(services, experiment, state, observations)
+        ahead = _ahead(
+            services, experiment, state, observations, pending, wanted, cap=cap, proposes=proposes and not own
+        )
+        draft = ahead.draft
+        answer = {**learnt, "stop": ahead.stop}
         number = sessions.take(session, state, observes=True)
         following = write_proposals(session, state, draft, wanted, number_of_round=number) if draft else own
         row = Observation(
@@ -85,8 +90,8 @@ def record_observation(
         if answered is not None:
             session.get_one(Proposal, answered).status = "observed"
         session.flush()
-        job = queue_proposal(session, session_id, wanted) if proposes and is_dear and not own else None
-        return Recorded(observation=row, round=number, next=following, next_job=job)
+        job = queue_proposal(session, session_id, wanted) if ahead.is_dear else None
+        return Recorded(observation=row, round=number, next=following, next_job=job, next_problem=ahead.problem)
 
     return sessions.settle(session, attempt)
 
@@ -120,14 +125,17 @@ def _again(
 ) -> Recorded:
     told = earlier.answer.get("next_ids", [])
     following: list[Proposal] = []
-    job = None
+    job = problem = None
     if proposes and told:
         query = select(Proposal).where(Proposal.id.in_(told)).order_by(Proposal.number)
         following = list(session.scalars(query))
     elif proposes:
-        found = propose_designs(services, session, state.id, ProposalIn(client_id=earlier.client_id), cap=cap)
-        following, job = ([], found.job) if isinstance(found, Expensive) else (found, None)
-    return Recorded(observation=earlier, round=state.round, next=following, next_job=job)
+        try:
+            found = propose_designs(services, session, state.id, ProposalIn(client_id=earlier.client_id), cap=cap)
+            following, job = ([], found.job) if isinstance(found, Expensive) else (found, None)
+        except Problem as refusal:  # of the proposal, not of the outcome, which is recorded
+            problem = refusal.detail
+    return Recorded(observation=earlier, round=state.round, next=following, next_job=job, next_problem=problem)
 
 
 def _check(state: State, given: ObservationIn) -> None:
@@ -155,39 +163,113 @@ def _ran(experiment: design.Experiment, proposal: Proposal | None, given: Observ
     """Design and outcome, checked."""
     ran = given.design if given.design is not None else (proposal.design if proposal is not None else {})
     with refusals("/design"):
-        experiment.spec.model.space.encode(ran)
+        space = experiment.spec.model.space
+        for variable, x in zip(space.variables, space.encode(ran), strict=False):
+            variable.refuse_far(x)
     with refusals("/outcome"):
         experiment.spec.model.event((ran, given.outcome))
     return dict(ran), dict(given.outcome)
 
 
 def _learnt(
-    experiment: design.Experiment, state: State, observations: list[Pair], draft: Draft | None, *, is_dear: bool
+    services: Services, experiment: design.Experiment, state: State, observations: list[Pair]
 ) -> dict[str, Any]:
-    n_prior = len(state.prior)
-    with refusals("/outcome"):
-        belief = experiment.posterior(observations)
-        information = experiment.information(observations)
-        guards = experiment.guards(observations)
-        start = experiment.posterior(state.prior).log_evidence
-        return {
-            "n": state.last_n + 1,
-            "posterior": design.summary(belief),
-            "entropy_drop": information.entropy_drop,
-            "kl": information.kl,
-            "log_evidence": belief.log_evidence - start,
-            "surprise": information.surprise,
-            "guards": storable(asdict(guards)),
-            "warnings": list(guards.warnings),
-            "stop": draft.stop if draft is not None else stop_state(experiment, observations, n_prior, is_dear=is_dear),
-        }
+    """What the last outcome taught. One that cannot have come out is refused; where it takes too long to tell, all is
+    null but the warning that says so."""
+    unknown = dict.fromkeys(("posterior", "entropy_drop", "kl", "log_evidence", "surprise", "guards"))
+    too_long = {"n": state.last_n + 1, **unknown, "warnings": [NOT_LEARNT]}
+    what = ("posterior", state.spec_hash)
+    if services.compute.is_dear(what, len(observations)):
+        return too_long
+    try:
+        with refusals("/outcome"), design.limited(PATIENCE * services.settings.design_seconds):
+            belief = experiment.posterior(observations)
+            information = experiment.information(observations)
+            guards = experiment.guards(observations)
+            start = experiment.posterior(state.prior).log_evidence
+            return {
+                "n": state.last_n + 1,
+                "posterior": design.summary(belief),
+                "entropy_drop": information.entropy_drop,
+                "kl": information.kl,
+                "log_evidence": belief.log_evidence - start,
+                "surprise": information.surprise,
+                "guards": storable(asdict(guards)),
+                "warnings": list(guards.warnings),
+            }
+    except design.TooMuchWork:
+        services.compute.found_dear(what, len(observations))
+        return too_long
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ahead:
+    """What comes after an outcome. Whatever happens to it, the outcome is recorded."""
+
+    stop: dict[str, Any]
+    draft: Draft | None = None
+    is_dear: bool = False  # the draft takes a job
+    problem: str | None = None  # why there is no draft
+
+
+def _ahead(
+    services: Services,
+    experiment: design.Experiment,
+    state: State,
+    observations: list[Pair],
+    pending: list[dict[str, Any]],
+    wanted: ProposalIn,
+    *,
+    cap: float,
+    proposes: bool,
+) -> _Ahead:
+    is_dear, problem = False, None
+    try:
+        if proposes:
+            found = affordable_draft(services, state, experiment, observations, pending, wanted, cap=cap)
+            if isinstance(found, Draft):
+                return _Ahead(stop=found.stop, draft=found)
+            is_dear = True
+        else:
+            return _Ahead(stop=stop_state(services, state, experiment, observations, cap=cap))
+    except Problem as refusal:
+        problem = refusal.detail
+    except Exception:
+        logger.exception("the proposal after an outcome failed", extra={"session_id": state.id})
+        problem = "an unforeseen error, which is in the log of the service"
+    note = TOO_DEAR if problem is None else f"{NOT_LOOKED}: {problem}"
+    stop = plain_stop(services, state, experiment, observations, note=note)
+    failed = None if problem is None or not proposes else f"the outcome is recorded, the next design is not: {problem}"
+    return _Ahead(stop=stop, is_dear=is_dear, problem=failed)
 
 
 def stop_state(
-    experiment: design.Experiment, observations: list[Pair], n_prior: int, *, is_dear: bool
+    services: Services, state: State, experiment: design.Experiment, observations: list[Pair], *, cap: float
 ) -> dict[str, Any]:
     """What the stopping rules say; those that look at the best design only where that is cheap to find."""
+    work = experiment.work(len(observations)).evaluations
+    what = ("proposal", state.spec_hash)
+    is_dear = experiment.looks_ahead and (work > cap or services.compute.is_dear(what, work))
     if not is_dear:
-        return asdict(experiment.stop(observations, n_prior=n_prior))
-    found = experiment.stop(observations, max_eig=float("inf"), n_prior=n_prior)
-    return {**asdict(found), "note": TOO_DEAR}
+        try:
+            with refusals(), design.limited(services.settings.design_seconds):
+                return asdict(experiment.stop(observations, n_prior=len(state.prior)))
+        except design.TooMuchWork:
+            if experiment.looks_ahead:
+                services.compute.found_dear(what, work)
+    return plain_stop(services, state, experiment, observations, note=TOO_DEAR)
+
+
+def plain_stop(
+    services: Services, state: State, experiment: design.Experiment, observations: list[Pair], *, note: str
+) -> dict[str, Any]:
+    """Without the best design, which the note is about; and where the posterior takes too long, without that too."""
+    n_prior = len(state.prior)
+    try:
+        if services.compute.is_dear(("posterior", state.spec_hash), len(observations)):
+            raise design.TooMuchWork(0)
+        with refusals(), design.limited(PATIENCE * services.settings.design_seconds):
+            found = experiment.stop(observations, max_eig=float("inf"), n_prior=n_prior)
+    except design.TooMuchWork:
+        return {**asdict(experiment.plain_stop(observations, n_prior=n_prior)), "note": NOT_LEARNT}
+    return {**asdict(found), "note": note if experiment.looks_ahead else None}

@@ -17,6 +17,7 @@ from app.services import Services, job_services
 from app.usecases.read_experiment import refusals
 from bensemble_core import design
 from bensemble_core.design import Policy, simulate
+from bensemble_core.design.simulate import check_truth
 from bensemble_core.errors import BensembleError
 
 MAX_TRIALS = 1_000_000  # truths × rounds × policies
@@ -31,13 +32,9 @@ class SimulationRequest:
 
 def check_simulation(services: Services, row: Experiment, wanted: SimulationIn) -> None:
     experiment = services.compute.experiment(row.spec_hash, None, lambda: row.spec)
-    names = experiment.spec.model.prior.names
     for i, truth in enumerate(wanted.truths or ()):
-        if set(truth) != set(names):
-            came = ", ".join(sorted(truth)) or "none"
-            raise Malformed(
-                f"a truth has exactly the parameters {', '.join(names)}, got {came}", pointer=f"/truths/{i}"
-            )
+        with refusals(f"/truths/{i}"):
+            check_truth(experiment, truth)
     space = experiment.spec.model.space
     for i, policy in enumerate(_policies(wanted)):
         with refusals(f"/policies/{i}/designs"):
@@ -103,7 +100,7 @@ def simulate_experiment(job: JobContext) -> None:
             keep=keep,
             resume=before["standing"],
         )
-    except BensembleError as error:
+    except (BensembleError, OverflowError) as error:
         raise JobFailed({"title": Malformed.title, "detail": str(error), "status": 422}) from error
     told: list[dict[str, Any]] = [asdict(curve) for curve in curves]
     seconds = time.monotonic() - started

@@ -7,6 +7,7 @@ Nats throughout. Everything is float64 on the CPU, and a function of the spec, i
 
 from bensemble_core.design.belief import Belief, summary
 from bensemble_core.design.catalogue import CATALOGUE
+from bensemble_core.design.deadline import TooMuchWork, limited
 from bensemble_core.design.eig import Estimate
 from bensemble_core.design.experiment import Experiment, Information
 from bensemble_core.design.guards import Guards
@@ -31,8 +32,10 @@ __all__ = [
     "RunnerUp",
     "Spec",
     "Stop",
+    "TooMuchWork",
     "Work",
     "canonical",
+    "limited",
     "read_spec",
     "simulate",
     "summary",

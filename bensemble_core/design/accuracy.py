@@ -8,15 +8,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bensemble_core.design.counting import N_LEGENDRE
 from bensemble_core.design.eig import Estimates, estimate
-from bensemble_core.design.infer import infer
+from bensemble_core.design.infer import grid_belief, infer, next_frame
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event, Model
-from bensemble_core.design.nodes import N_LEGENDRE, N_PANELS
-from bensemble_core.design.points import Array, fits_grid, home
+from bensemble_core.design.nodes import N_PANELS
+from bensemble_core.design.points import Array, fits, fits_grid
 
 TOLERANCE = 1e-7  # nats
-MAX_LEVEL = 8
+MAX_LEVEL = {1: 8, 2: 8, 3: 2}
 MAX_CELLS = 20_000_000  # points × outcomes × designs worked through on one level
 
 
@@ -45,11 +46,14 @@ def sharpened(
     k = model.prior.n_scores
     if found.method not in ("enumeration", "quadrature") or not k >= 1 or not fits_grid(model.prior):
         return found
-    for level in range(1, MAX_LEVEL + 1):
+    for level in range(1, MAX_LEVEL[k] + 1):
         rough = (wanted & (found.se > TOLERANCE)).nonzero()[0]
+        if not len(rough):
+            break
+        following = next_frame(grid_belief(model, events, memory, level=level - 1))
         n_outcomes = 2 if model.is_discrete else N_PANELS * N_LEGENDRE
-        affordable = MAX_CELLS // (home(k, level).n ** k * model.prior.n_listed * n_outcomes)
-        if not len(rough) or not fits_grid(model.prior, level) or not affordable:
+        affordable = MAX_CELLS // (following.size * model.prior.n_listed * n_outcomes)
+        if not fits(model.prior, following) or not affordable:
             break
         if len(rough) > affordable:  # the most promising ones
             rough = rough[np.argsort(-(found.eig + found.se)[rough], kind="stable")[:affordable]]

@@ -11,6 +11,7 @@ import torch
 from scipy import special
 from torch import Tensor
 
+from bensemble_core.design.convergence import axis_errors
 from bensemble_core.design.points import Points, taken
 from bensemble_core.errors import InvalidOption
 from bensemble_core.randomness import generator
@@ -106,12 +107,8 @@ class PointBelief:
 
     @cached_property
     def error(self) -> float:
-        """Of a grid, from its difference to every second point: of a geometric rule, about the square of it."""
-        if self.points.coarse is None:
-            return self.spread
-        k = self.points.scores.shape[1]
-        difference = abs(math.log(float(self.weights[self.points.coarse].sum()) or 1e-300) + k * math.log(2))
-        return min(difference, 10 * difference**2)
+        """Of a grid, from what fewer of its points would give."""
+        return self.spread if self.points.frame is None else sum(axis_errors(self.mass, self.points.frame.n))
 
     @cached_property
     def _table(self) -> Tensor:
@@ -225,7 +222,7 @@ class PointBelief:
         if name not in self._curves:
             values, weights = self._sorted(name)
             frame = self.points.frame
-            if self.method == "grid" and frame is not None and len(values) == frame.n:
+            if self.method == "grid" and frame is not None and len(values) in frame.n:
                 self._curves[name] = along_axis(values, weights)
             else:
                 width = 0.0 if self.method == "particles" else KERNEL * self.sd[name]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.design.belief import PointBelief
+from bensemble_core.design.deadline import check
 from bensemble_core.design.model import Model
 from bensemble_core.randomness import derive, generator
 
@@ -60,6 +61,7 @@ def bounds(
     others = {name: column[inner] for name, column in values.items()}  # [L]
     lowers, uppers, worths = [], [], []
     for batch in batches:
+        check()
         flat, deep = batch[:, None], batch[:, None, None]  # against [n, N] and [n, N, L]
         y = model.draw(first, flat, u)  # [n, N, O]
         own = model.log_prob(model.arguments(first, flat), y).sum(0)  # [N]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy import special
 from torch import Tensor
@@ -18,6 +19,11 @@ from bensemble_core.design.families import Arguments, Family, Fault, not_positiv
 
 LOG_2PI = math.log(2 * math.pi)
 EULER = 0.5772156649015329
+TINY, HUGE = 1e-40, 1e80  # of an sd, of a mean: the square of their ratio is a number still
+SMALLEST = 1e-200  # of a quantile, before its logarithm is taken from elsewhere
+FARTHEST = 1e100  # place of an outcome
+
+Array = npt.NDArray[np.float64]
 
 
 class ContinuousFamily(Family, Protocol):
@@ -59,8 +65,8 @@ class _Positive(_Plain):
 
 
 def _mean_sd_faults(arguments: Arguments) -> Iterator[Fault]:
-    yield "mean", ~arguments["mean"].isfinite(), "a finite number"
-    yield "sd", not_positive(arguments["sd"]), "a number above 0"
+    yield "mean", outside(arguments["mean"], -HUGE, HUGE), f"a finite number within ±{HUGE:g}"
+    yield "sd", outside(arguments["sd"], TINY, HUGE), f"a number above 0, from {TINY:g} to {HUGE:g}"
 
 
 class Normal(_Plain):
@@ -197,17 +203,23 @@ class Beta(_Plain):
         a, b = (t.detach().numpy() for t in _shapes(arguments))
         tail = float(special.ndtr(-abs(score)))
         near, far = (a, b) if score < 0 else (b, a)
-        y = special.betaincinv(near, far, tail)
-        # small y, where the inverse underflows: P(Y < y) = y^a / (a B(a, b))
-        log_small = (math.log(tail) + np.log(near) + special.betaln(near, far)) / near
-        with np.errstate(divide="ignore"):
-            c = np.where(y > 1e-200, np.log(y) - np.log1p(-y), np.minimum(log_small, -400.0))
+        # from 0 and from 1: whichever is near is known to all its digits
+        c = _log_quantile(near, far, tail) - _log_quantile(far, near, 1 - tail, above=tail)
         return torch.as_tensor(c if score < 0 else -c)
 
     def quantile(self, arguments: Arguments, u: Tensor) -> Tensor:
         a, b = _shapes(arguments)
         y = special.betaincinv(a.numpy(), b.numpy(), u.numpy())
         return torch.as_tensor(np.clip(y, 1e-300, np.nextafter(1.0, 0.0)))
+
+
+def _log_quantile(a: Array, b: Array, p: float, *, above: float | None = None) -> Array:
+    """log of the p-quantile of Beta(a, b), also where the quantile itself underflows; `above` is 1 − p, if known."""
+    y = special.betaincinv(a, b, p) if above is None else special.betainccinv(a, b, above)
+    # P(Y < y) = y^a / (a B(a, b)) for small y
+    log_small = (math.log(p) + np.log(a) + special.betaln(a, b)) / a
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.where(y > SMALLEST, np.log(y), np.clip(log_small, -FARTHEST, math.log(SMALLEST))))
 
 
 def _shapes(arguments: Arguments) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from bensemble_core.design.belief import Belief, PointBelief
 from bensemble_core.design.bounds import Bounds, bounds
+from bensemble_core.design.convergence import remaining
 from bensemble_core.design.gaussian import GaussianBelief, gaussian_eig
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Model
@@ -129,11 +130,12 @@ class Gains:
 def weight_columns(belief: PointBelief) -> Tensor:
     """The belief's weights, then those from which its error is read: [P, c]."""
     w = belief.mass
-    if belief.points.coarse_array is not None:
-        columns = np.empty((len(w), 2))
+    if belief.points.strides is not None:
+        columns = np.zeros((len(w), 3))
         columns[:, 0] = w
-        rough = w * belief.points.coarse_array
-        np.divide(rough, rough.sum(), out=columns[:, 1])
+        for column, places in enumerate(belief.points.strides, 1):
+            some = w[places]
+            columns[places, column] = some / (some.sum() or 1.0)
         return torch.from_numpy(columns)
     if belief.method == "particles":
         # blocks of neighbours: each is spread over the prior, where every eighth Sobol point is not
@@ -169,7 +171,7 @@ def _marginals(table: Layout, product: Array) -> Array:
 
 def _entropy(p: Array, table: Layout) -> Array:
     """−Σ_y ω p log p over the first axis."""
-    terms: Array = special.entr(p)
+    terms: Array = special.entr(np.maximum(p, 0))  # what is mixed from other rows may be a rounding below 0
     if table.node_weights is not None:
         terms *= table.node_weights.numpy().reshape(*table.node_weights.shape, *(1,) * (p.ndim - 2))
     return np.asarray(terms.sum(0))
@@ -198,8 +200,7 @@ def _error(by_column: Array, belief: PointBelief) -> Array:
         return np.zeros(len(by_column))
     if belief.method == "particles":
         return np.asarray(by_column[:, 1:].std(1, ddof=1) / math.sqrt(N_PARTS))
-    difference = np.abs(by_column[:, 0] - by_column[:, 1])
-    return np.asarray(np.minimum(difference, 10 * difference * difference))
+    return remaining(*by_column.T)
 
 
 def slope(table: Table, columns: Tensor, points: Points) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,7 @@ Everything is a pure function of the spec and the observations handed in; what i
 work. Observations are pairs (design, outcome) of dicts.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,12 +25,15 @@ from bensemble_core.design.infer import infer
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event, Observation
 from bensemble_core.design.priors import LOG_2PI
+from bensemble_core.design.probe import probe
 from bensemble_core.design.propose import Proposal, Request, choose
+from bensemble_core.design.shelf import method_of
 from bensemble_core.design.spaces import Design
 from bensemble_core.design.spec import Spec, read_spec
 from bensemble_core.design.stop import Standing, Stop, judge, needs_eig
+from bensemble_core.design.tables import Method
 from bensemble_core.design.work import Work, work_of
-from bensemble_core.errors import InvalidOption
+from bensemble_core.errors import InvalidOption, NotFinite
 
 MAX_PROPOSALS = 100
 
@@ -55,9 +59,9 @@ class Experiment:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "Experiment":
-        """Read, and probe on Sobol points of prior × designs; raises InvalidSpec with a JSON pointer."""
+        """Read, and probe on points of prior × designs; raises InvalidSpec with a JSON pointer."""
         made = read_spec(spec)
-        made.model.probe(made.select.seed)
+        probe(made.model, made.select.seed)
         return cls(spec=made)
 
     @property
@@ -77,7 +81,22 @@ class Experiment:
         """Expected information gain of each design (all, if none are named), in nats and with its error."""
         rows = self._rows(designs)
         found = estimated(self.spec.model, self._events(observations), rows, self.memory, seed=self.spec.select.seed)
+        lost = ~(np.isfinite(found.eig) & np.isfinite(found.se))
+        if lost.any():
+            design = self.spec.model.space.decode(rows[int(lost.argmax())].tolist())
+            raise NotFinite(
+                f"the estimate at {design} is not finite: arguments of the outcome are too extreme there; leave that "
+                "design out, narrow the prior, or clip() what overflows"
+            )
         return found.listed(self.spec.model.costs(rows))
+
+    def method(self, design: Design) -> Method:
+        """How the EIG of a design is computed when nothing is observed yet, without computing it."""
+        belief = self._belief(())
+        if isinstance(belief, GaussianBelief):
+            return "linear_gaussian"
+        assert isinstance(belief, PointBelief)
+        return method_of(self.spec.model, belief.points, self._rows([design]), self.memory)
 
     def joint_eig(self, designs: Sequence[Design], observations: Sequence[Observation] = ()) -> Estimate:
         """EIG of running all these designs before any outcome is known."""
@@ -133,8 +152,7 @@ class Experiment:
         events = self._events(observations)
         spent = self.spec.model.spent(Counter(row for row, _ in events[n_prior:]))
         is_exhausted = False
-        may_end = self.spec.budget < float("inf") or self.spec.select.max_repeats is not None
-        if max_eig is None and (may_end or needs_eig(self.spec.stop)):
+        if max_eig is None and self.looks_ahead:
             best = self.propose(observations, n_prior=n_prior)
             is_exhausted = not best
             max_eig = best[0].eig if best else None
@@ -146,6 +164,23 @@ class Experiment:
             is_exhausted=is_exhausted,
         )
         return judge(self.spec.stop, standing)
+
+    def plain_stop(self, observations: Sequence[Observation] = (), *, n_prior: int = 0) -> Stop:
+        """What those rules say that take no computing: rounds and budget. The others do not hold."""
+        events = self._events(observations)
+        standing = Standing(
+            sd=dict.fromkeys(self.spec.model.prior.names, math.inf),
+            n_rounds=len(events) - n_prior,
+            spent=self.spec.model.spent(Counter(row for row, _ in events[n_prior:])),
+            max_eig=math.inf,
+        )
+        return judge(self.spec.stop, standing)
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether it takes the best next design to know if to stop."""
+        may_end = self.spec.budget < math.inf or self.spec.select.max_repeats is not None
+        return may_end or needs_eig(self.spec.stop)
 
     def information(self, observations: Sequence[Observation]) -> Information:
         """What the last of these observations taught, given those before it."""

@@ -13,11 +13,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from bensemble_core.design.counting import (
+    MANY,
+    by_size,
+    first_counts,
+    negative_binomial_log_prob,
+    panels,
+    poisson_entropy,
+    poisson_log_prob,
+)
+
 Arguments: TypeAlias = Mapping[str, Tensor]
 Fault: TypeAlias = tuple[str, Tensor, str]  # the argument, where it is wrong, what is expected of it
 
 NEAR_POISSON = 1e4  # a size (1 / dispersion) beyond which the third term of Stirling's series is below 1e-14
 MAX_COUNT = 4096  # outcomes of one variable that are enumerated
+LARGEST = 1e15  # mean of a count: beyond that its neighbours are not told apart in floating point
+BETWEEN = (-9.0, -7.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 9.0)  # normal scores
 SLACK = 1e-9  # rounding that a probability may show
 
 
@@ -41,6 +53,9 @@ class Family(Protocol):
 
 
 class DiscreteFamily(Family, Protocol):
+    """Those that are not finite have `entropy` and `place` of a continuous family too: many counts are integrated
+    over."""
+
     is_finite: ClassVar[bool]  # whether `count` is all there is
 
     def count(self, arguments: Arguments) -> int:
@@ -61,6 +76,11 @@ class _Plain:
 def outside(x: Tensor, low: float, high: float) -> Tensor:
     """Where x is not within [low, high]; NaN is not."""
     return ~((x >= low) & (x <= high))
+
+
+def not_a_mean(x: Tensor) -> Tensor:
+    """Where x is no mean of a count."""
+    return ~((x > 0) & (x <= LARGEST))
 
 
 def not_positive(x: Tensor) -> Tensor:
@@ -235,13 +255,32 @@ class Poisson(_Plain):
 
     def faults(self, arguments: Arguments) -> Iterator[Fault]:
         if "rate" in arguments:
-            yield "rate", not_positive(arguments["rate"]), "a number above 0"
+            yield "rate", not_a_mean(arguments["rate"]), f"a number above 0 and at most {LARGEST:g}"
         else:
-            yield "log_rate", outside(arguments["log_rate"], -700, 700), "a number within ±700"
+            log_rate, most = arguments["log_rate"], math.log(LARGEST)
+            yield "log_rate", outside(log_rate, -700, most), f"a number from -700 to {most:.4g}"
 
     def log_prob(self, arguments: Arguments, y: Tensor) -> Tensor:
         log_rate = arguments["log_rate"] if "log_rate" in arguments else arguments["rate"].log()
-        return y * log_rate - log_rate.exp() - torch.lgamma(y + 1)
+        rate = log_rate.exp()
+        return by_size(
+            y,
+            lambda few: few * log_rate - rate - torch.lgamma(few + 1),
+            lambda many: poisson_log_prob(rate, log_rate, many),
+        )
+
+    def entropy(self, arguments: Arguments) -> Tensor:
+        """As a series where the rate is large, by summing where it is not."""
+        rate = arguments["rate"] if "rate" in arguments else arguments["log_rate"].exp()
+        series = poisson_entropy(rate.clamp(min=MANY))
+        if not bool((rate < MANY).any()):
+            return series
+        small = {"rate": rate.clamp(max=MANY)}
+        y = torch.arange(self.count(small), dtype=torch.float64).reshape(-1, *(1,) * rate.ndim)
+        return torch.where(rate < MANY, summed_entropy(self.log_prob(small, y)), series)
+
+    def place(self, arguments: Arguments, score: float) -> Tensor:
+        return _place(arguments["rate"] if "rate" in arguments else arguments["log_rate"].exp(), score)
 
     def quantile(self, arguments: Arguments, u: Tensor) -> Tensor:
         from scipy import stats  # half a second to import, and rarely needed
@@ -261,14 +300,42 @@ class NegativeBinomial(_Plain):
     signatures: ClassVar[tuple[tuple[str, ...], ...]] = (("mean", "dispersion"),)
 
     def faults(self, arguments: Arguments) -> Iterator[Fault]:
-        yield "mean", not_positive(arguments["mean"]), "a number above 0"
+        yield "mean", not_a_mean(arguments["mean"]), f"a number above 0 and at most {LARGEST:g}"
         yield "dispersion", not_positive(arguments["dispersion"]), "a number above 0"
 
     def log_prob(self, arguments: Arguments, y: Tensor) -> Tensor:
         mean, size = arguments["mean"], 1 / arguments["dispersion"]
-        log_ways = torch.lgamma(y + size) - torch.lgamma(size) - torch.lgamma(y + 1)
-        plain = log_ways - size * torch.log1p(mean / size) - y * torch.log1p(size / mean)
-        return torch.where(size > NEAR_POISSON, _near_poisson(mean, size, y), plain)
+
+        def few(y: Tensor) -> Tensor:
+            log_ways = torch.lgamma(y + size) - torch.lgamma(size) - torch.lgamma(y + 1)
+            plain = log_ways - size * torch.log1p(mean / size) - y * torch.log1p(size / mean)
+            return torch.where(size > NEAR_POISSON, _near_poisson(mean, size, y), plain)
+
+        return by_size(y, few, lambda many: negative_binomial_log_prob(mean, size, many))
+
+    def entropy(self, arguments: Arguments) -> Tensor:
+        """Few counts summed, many integrated over in log y, wherever they lie."""
+        mean, dispersion = torch.broadcast_tensors(arguments["mean"], arguments["dispersion"])  # type: ignore[no-untyped-call]
+        stated = {"mean": mean, "dispersion": dispersion}
+        with torch.no_grad():
+            places = torch.stack([self.place(stated, score) for score in BETWEEN])
+            log_y, share = panels(places.clamp(min=MANY).log())
+        log_p = self.log_prob(stated, log_y.exp())
+        found = summed_entropy(log_p, share * log_y.exp())
+        if bool((places[0] <= MANY).any()):
+            first, weights = (t.reshape(-1, *(1,) * mean.ndim) for t in first_counts())
+            # where all lie beyond MANY, nothing is left for the rule that joins sum and integral
+            found = found + torch.where(places[0] <= MANY, summed_entropy(self.log_prob(stated, first), weights), 0.0)
+        return found
+
+    def place(self, arguments: Arguments, score: float) -> Tensor:
+        """Poisson's, of a rate from the gamma distribution that mixes them."""
+        from scipy import special  # slow to import, and rarely needed
+
+        size, tail = (1 / arguments["dispersion"]).detach().numpy(), float(special.ndtr(-abs(score)))
+        invert = special.gammaincinv if score < 0 else special.gammainccinv
+        rate = arguments["mean"] / torch.as_tensor(size) * torch.as_tensor(invert(size, tail))
+        return _place(rate, score)
 
     def quantile(self, arguments: Arguments, u: Tensor) -> Tensor:
         from scipy import stats  # half a second to import, and rarely needed
@@ -283,6 +350,17 @@ class NegativeBinomial(_Plain):
         length = 1 + dispersion * mean
         worst = int((mean + 10 * sd + 30 * length).argmax())
         return _reach(*(float(t.flatten()[worst]) for t in (mean, sd, length)))
+
+
+def _place(rate: Tensor, score: float) -> Tensor:
+    """About where a count lies at a normal score; its square root is as good as normal: √y ≈ √rate + score / 2."""
+    return (rate.sqrt() + 0.5 * score).clamp(min=0).square()
+
+
+def summed_entropy(log_p: Tensor, weights: Tensor | None = None) -> Tensor:
+    """−Σ ω p log p over the first axis; p = 0 gives 0, in value and gradient."""
+    terms = -log_p.exp() * log_p.clamp(min=-1e4)
+    return (terms if weights is None else terms * weights).sum(0)
 
 
 def _near_poisson(mean: Tensor, size: Tensor, y: Tensor) -> Tensor:

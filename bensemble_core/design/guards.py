@@ -14,6 +14,7 @@ from bensemble_core.randomness import generator
 N_DRAWS = 1000
 CELLS = 4_000_000
 UNLIKELY = 1e-3
+UNRESOLVED = 1e-3  # error of the log evidence of a grid that is worth telling
 THIN = 500  # effective particles below which estimates are shaky
 
 
@@ -38,6 +39,11 @@ def look(model: Model, before: Belief, after: Belief, events: Sequence[Event], *
         warnings.append(f"an outcome as surprising as the last has a chance of {tail:.2g}; check it, or the model")
     if after.edge_mass > 1e-6:
         warnings.append(f"{after.edge_mass:.2g} of the posterior lies at the edge of the grid; widen the prior")
+    if after.method == "grid" and after.error > UNRESOLVED:
+        warnings.append(
+            f"the posterior has finer detail than the grid can show: its log evidence may be off by {after.error:.2g}, "
+            "and means and sds by as large a share of an sd; state fewer parameters, or a narrower prior"
+        )
     if after.method == "particles" and after.ess < THIN:
         warnings.append(f"only {after.ess:.0f} particles are effective: estimates are rough")
     return Guards(

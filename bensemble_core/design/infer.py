@@ -8,17 +8,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from bensemble_core.design.belief import Belief, PointBelief, normalised
+from bensemble_core.design.convergence import axis_errors, edge_masses
 from bensemble_core.design.gaussian import gaussian_belief
 from bensemble_core.design.history import History
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event, Model
 from bensemble_core.design.particles import particle_belief
-from bensemble_core.design.points import Array, Points, fits_grid, home, moved, widened
+from bensemble_core.design.points import Array, Frame, Points, finer, fits, fits_grid, home, moved, widened
 from bensemble_core.errors import InvalidData
 
 MAX_MOVES = 40
-RESOLVED = {1: 4.0, 2: 2.0, 3: 1.25}  # least sd of a posterior, in spacings
-EDGE = 1e-10  # mass at the edge of a grid beyond which it is widened
+RESOLVED = {1: 4.0, 2: 2.0, 3: 1.0}  # least sd of a posterior, in spacings
+EDGE = 1e-10  # mass at either end of an axis beyond which it is widened
+TOLERANCE = {1: 1e-10, 2: 1e-8, 3: 1e-5}  # of the log evidence, along an axis
+ENOUGH = {1: 2**18, 2: 2**18, 3: 2**17}  # points beyond which a grid is made finer no more for its own sake
 
 
 def infer(model: Model, events: Sequence[Event], memory: Memory, *, seed: int = 0, level: int = 0) -> Belief:
@@ -32,27 +35,58 @@ def points_belief(
     model: Model, events: Sequence[Event], memory: Memory, *, seed: int = 0, level: int = 0
 ) -> PointBelief:
     """The same as weighted points, also for a linear-Gaussian model."""
-    if fits_grid(model.prior, level):
+    if fits_grid(model.prior):
         return grid_belief(model, events, memory, level=level)
     return particle_belief(model, events, memory, seed=seed)
 
 
 def grid_belief(model: Model, events: Sequence[Event], memory: Memory, *, level: int = 0) -> PointBelief:
-    """Posterior weights ∝ φ(z) Π p(y_n | θ(z), ξ_n), on a grid moved until the posterior fills it.
+    """Posterior weights ∝ φ(z) Π p(y_n | θ(z), ξ_n), on a grid moved until the posterior fills it and made finer along
+    the axes that need it. Each level halves the spacing once more, of three axes that with the largest error.
 
-    A grid resolves a posterior whose sd is some spacings in every direction: at 1.25 the trapezoid rule is off by
-    2 exp(−2π² 1.25²) = 8e-14 for a normal. Fewer axes can afford more, which quantiles are glad of.
+    A grid resolves a normal posterior whose sd is some spacings in every direction: at 1 the trapezoid rule is off by
+    2 exp(−2π²) = 5e-9. Fewer axes can afford more, which quantiles are glad of. What the posterior is like otherwise,
+    skewed or with several peaks, is seen from fewer points: while those give something else, there are too few.
     """
     if not isinstance(events, History):
-        return _followed(model, events, memory, level)
+        return _resolved(model, events, memory, level)
     key = ("belief", level, events.numbers[-1:])
-    return memory.get(key, lambda: _followed(model, events, memory, level), lambda belief: 2 * belief.points.n)
+    return memory.get(key, lambda: _resolved(model, events, memory, level), lambda belief: 2 * belief.points.n)
 
 
-def _followed(model: Model, events: Sequence[Event], memory: Memory, level: int) -> PointBelief:
+def _resolved(model: Model, events: Sequence[Event], memory: Memory, level: int) -> PointBelief:
+    if level:
+        following = next_frame(grid_belief(model, events, memory, level=level - 1))
+        return _weigh(model, memory.grid(model, following), events, memory)
+    belief = _followed(model, events, memory)
+    if not model.prior.n_scores or not events:
+        return belief
+    while True:
+        frame, errors = _errors(belief)
+        worst = max(range(len(errors)), key=errors.__getitem__)
+        following = finer(frame, [worst])
+        if errors[worst] <= TOLERANCE[len(errors)] or following.size * model.prior.n_listed > ENOUGH[len(errors)]:
+            return belief
+        belief = _weigh(model, memory.grid(model, following), events, memory)
+
+
+def next_frame(belief: PointBelief) -> Frame:
+    """That of the next level."""
+    frame, errors = _errors(belief)
+    worst = max(range(len(errors)), key=errors.__getitem__)
+    return finer(frame, [worst] if len(errors) > 2 else range(len(errors)))
+
+
+def _errors(belief: PointBelief) -> tuple[Frame, list[float]]:
+    frame = belief.points.frame
+    assert frame is not None
+    return frame, axis_errors(belief.mass, frame.n)
+
+
+def _followed(model: Model, events: Sequence[Event], memory: Memory) -> PointBelief:
     """The belief on the grid that following the posterior leads to, from the prior's own on."""
     k = model.prior.n_scores
-    frame = home(k, level)
+    frame = home(k)
     is_widened = False
     for _ in range(MAX_MOVES):
         points = memory.grid(model, frame)
@@ -60,13 +94,14 @@ def _followed(model: Model, events: Sequence[Event], memory: Memory, level: int)
         if k == 0 or not events:
             return belief
         mean, covariance, least = _moments(belief)
-        if not frame.is_home and belief.edge_mass > EDGE:
-            frame, is_widened = widened(frame), True
-            continue
-        if is_widened or least >= RESOLVED[k] * frame.spacing:
+        cut = [] if frame.is_home else [i for i, mass in enumerate(edge_masses(belief.mass, frame.n)) if mass > EDGE]
+        if cut:
+            following, is_widened = widened(frame, cut), True
+        elif is_widened or least >= RESOLVED[k]:
             return belief
-        following = moved(frame, mean, covariance)
-        if following == frame:
+        else:
+            following = moved(frame, mean, covariance)
+        if following == frame or not fits(model.prior, following):
             return belief
         frame = following
     return belief
@@ -88,14 +123,15 @@ def _weigh(model: Model, points: Points, events: Sequence[Event], memory: Memory
 
 
 def _moments(belief: PointBelief) -> tuple[Array, Array, float]:
-    """Mean and covariance of z, and the least sd in any direction of u."""
+    """Mean and covariance of z, and the least sd in any direction, in spacings."""
     z, w = belief.points.score_array, belief.mass
     mean = w @ z
     centred = z - mean
     covariance = (w * centred.T) @ centred
     assert belief.points.frame is not None
-    factor = belief.points.frame.factor
+    spacing = belief.points.frame.spacing
+    factor = np.asarray(belief.points.frame.factor) * spacing
     if len(factor) == 1:
-        return mean, covariance, math.sqrt(covariance[0, 0]) / factor[0][0]
+        return mean, covariance, math.sqrt(covariance[0, 0]) / factor[0, 0]
     inner = np.linalg.solve(factor, np.linalg.solve(factor, covariance).T)
     return mean, covariance, math.sqrt(max(0.0, np.linalg.eigvalsh((inner + inner.T) / 2)[0]))

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bensemble_core.design.deadline import check
 from bensemble_core.design.history import History
-from bensemble_core.design.model import Event, Model
+from bensemble_core.design.model import Event, Model, readable
 from bensemble_core.design.points import Array, Frame, Points, grid
 from bensemble_core.errors import InvalidData, NotFinite
 
@@ -58,6 +59,7 @@ class Memory:
         found: T | None = self.find(key)
         if found is not None:
             return found
+        check()
         made = make()
         return self.keep(key, made, size(made))
 
@@ -100,7 +102,7 @@ def _defined(model: Model, column: Array, points: Points, event: Event) -> Array
     top = float(column.max())  # NaN if any is
     if math.isnan(top):
         undefined = np.isnan(column)
-        refuse_unless_rare(model, torch.from_numpy(undefined), points, f"the observation {event}")
+        refuse_unless_rare(model, torch.from_numpy(undefined), points, f"the design {model.space.decode(event[0])}")
         column = np.where(undefined, -math.inf, column)
         top = float(column.max())
     if top == -math.inf:
@@ -117,8 +119,8 @@ def refuse_unless_rare(model: Model, undefined: Tensor, points: Points, where: s
     mass = float(points.log_prior[undefined].exp().sum())
     if mass > DROPPABLE:
         worst = int(torch.where(undefined, points.log_prior, -torch.inf).argmax())
-        point = {name: float(points.values[name][worst]) for name in model.prior.names}
+        point = readable({name: float(points.values[name][worst]) for name in model.prior.names})
         raise NotFinite(
-            f"the model is not defined at {point} for {where}, nor on {mass:.2g} of its prior; clip the argument of "
-            "the outcome, or narrow the prior"
+            f"the model is not defined at {point} for {where}, nor on {mass:.2g} of its prior; clip() the argument of "
+            "the outcome, or take a prior that ends where the model does"
         )

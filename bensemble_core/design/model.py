@@ -13,12 +13,12 @@ from torch import Tensor
 
 from bensemble_core.design.blocks import JointPrior
 from bensemble_core.design.continuous import CONTINUOUS
+from bensemble_core.design.deadline import check
 from bensemble_core.design.expressions import Expression
 from bensemble_core.design.families import Arguments
-from bensemble_core.design.spaces import Row, Space, sobol
+from bensemble_core.design.spaces import Row, Space
 from bensemble_core.errors import InvalidData, InvalidSpec
 
-N_PROBES = 512
 Outcome: TypeAlias = Mapping[str, Any]
 Observation: TypeAlias = tuple[Mapping[str, Any], Outcome]
 Event: TypeAlias = tuple[Row, Row]  # an observation, checked: design and outcome as numbers, names sorted
@@ -101,6 +101,7 @@ class Model:
 
     def arguments(self, theta: Mapping[str, Tensor], rows: Tensor) -> list[dict[str, Tensor]]:
         """Arguments of each outcome's family."""
+        check()
         values = self.values(theta, rows)
         return [variable.evaluate(values) for variable in self.outcomes]
 
@@ -129,6 +130,7 @@ class Model:
 
     def log_prob(self, arguments: Sequence[Arguments], y: Tensor) -> Tensor:
         """Σ over the outcome variables of log p(y_i): y [..., O] broadcasts against the arguments."""
+        check()
         terms = [v.family.log_prob(a, y[..., i]) for i, (v, a) in enumerate(zip(self.outcomes, arguments, strict=True))]
         return torch.stack(torch.broadcast_tensors(*terms)).sum(0)  # type: ignore[no-untyped-call]
 
@@ -142,7 +144,10 @@ class Model:
         if not isinstance(outcome, Mapping) or set(outcome) != set(names):
             came = ", ".join(map(str, outcome)) if isinstance(outcome, Mapping) else type(outcome).__name__
             raise InvalidData(f"an outcome has exactly the names {', '.join(names)}, got {came or 'none'}")
-        return self.space.encode(design), tuple(v.encode(outcome[v.name]) for v in self.outcomes)
+        row = self.space.encode(design)
+        for variable, x in zip(self.space.variables, row, strict=False):
+            variable.refuse_far(x)
+        return row, tuple(v.encode(outcome[v.name]) for v in self.outcomes)
 
     @cached_property
     def listed_costs(self) -> npt.NDArray[np.float64]:
@@ -177,34 +182,8 @@ class Model:
         costs = self.costs(torch.tensor(list(used), dtype=torch.float64))
         return float(costs @ torch.tensor(list(used.values()), dtype=torch.float64))
 
-    def probe(self, seed: int = 0) -> None:
-        """Evaluate everything on Sobol points of prior × designs; the first wrong value is refused with its point."""
-        n_listed = len(self.prior.listed)
-        u = sobol(N_PROBES, self.prior.n_scores + n_listed + len(self.space.variables), seed)
-        theta, _ = self.prior.at(*self.prior.draw(u[:, : self.prior.n_scores + n_listed]))
-        if self.space.is_listed:
-            listed = self.space.all()
-            chosen = torch.linspace(0, len(listed) - 1, N_PROBES).round().long()
-            rows = listed[chosen[torch.randperm(N_PROBES, generator=torch.Generator().manual_seed(seed))]]
-        else:
-            rows = self.space.from_unit(u[:, self.prior.n_scores + n_listed :])
-            good = self.space.admits(rows)
-            if not good.any():
-                raise InvalidSpec(
-                    f"none of {N_PROBES} tried designs satisfies the constraints; narrow low and high around those "
-                    "that do, or list the designs",
-                    pointer="/constraints",
-                )
-            rows = rows[good.nonzero()[:, 0][torch.arange(N_PROBES) % int(good.sum())]]
-        for pointer, wrong, expected in self._faults(theta, rows):
-            if wrong.any():
-                at = int(wrong.nonzero()[0])
-                point = {name: float(theta[name][at]) for name in self.prior.names}
-                point |= self.space.decode(rows[at].tolist())
-                raise InvalidSpec(f"expected {expected}; not so at {_readable(point)}", pointer=pointer)
-        self.costs(rows)
-
-    def _faults(self, theta: Mapping[str, Tensor], rows: Tensor) -> Iterator[tuple[str, Tensor, str]]:
+    def faults(self, theta: Mapping[str, Tensor], rows: Tensor) -> Iterator[tuple[str, Tensor, str]]:
+        """What is wrong where: a JSON pointer, a mask over the pairs of θ [n] and designs [n, D], what is expected."""
         values = self.values(theta, rows)
         shape = (len(rows),)
         for variable in self.outcomes:
@@ -217,6 +196,7 @@ class Model:
             yield "/utility", ~self.utility(named).isfinite().expand(shape), "a finite number"
 
 
-def _readable(point: Mapping[str, Any]) -> str:
+def readable(point: Mapping[str, Any]) -> str:
+    """A point of parameters or designs, in a sentence."""
     shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in point.items()}
     return ", ".join(f"{name} = {value}" for name, value in shown.items())

@@ -1,14 +1,15 @@
 """Weighted points of the parameters: a tensor grid in normal scores that can be moved to where the posterior is.
 
-z = centre + A u, with A lower triangular and u equally spaced on ±8 along each axis. For a smooth integrand that dies
-out before the edges the trapezoid rule converges geometrically: every second point gives about the square root of the
-error, which is what `coarse` is for. Frames are rounded, so that the grid of one round mostly serves the next one too,
-and tables computed on it can be kept.
+z = centre + A u, with A lower triangular and u equally spaced along each axis, on ±8 or more, as finely as that axis
+needs: a lapse rate is seen by 25 points where a threshold takes 200. For a smooth integrand that dies out before the
+edges the trapezoid rule converges geometrically: every second point gives about the square root of the error, which is
+what `coarse` is for, and every fourth tells whether the convergence is of that kind. Frames are rounded, so that the
+grid of one round mostly serves the next one too, and tables computed on it can be kept.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TypeAlias
 
@@ -21,7 +22,7 @@ from bensemble_core.design.blocks import JointPrior
 from bensemble_core.design.priors import log_normal_density
 
 REACH = 8.0  # half-width of a grid, in u
-PER_AXIS = {1: 161, 2: 61, 3: 31}
+PER_AXIS = {1: 161, 2: 61, 3: 25}  # to begin with; one more than a multiple of four
 MAX_AXES = max(PER_AXIS)
 MAX_POINTS = 2**18
 
@@ -33,13 +34,18 @@ Array = npt.NDArray[np.float64]
 class Frame:
     """Where a grid lies."""
 
-    n: int  # points along each axis, odd
+    n: tuple[int, ...]  # [K] points along each axis, one more than a multiple of four
     centre: tuple[float, ...]  # [K]
     factor: tuple[tuple[float, ...], ...]  # [K, K], lower triangular
 
+    @cached_property
+    def spacing(self) -> tuple[float, ...]:
+        """[K] of u"""
+        return tuple(2 * REACH / (n - 1) for n in self.n)
+
     @property
-    def spacing(self) -> float:
-        return 2 * REACH / (self.n - 1)
+    def size(self) -> int:
+        return math.prod(self.n)
 
     @cached_property
     def is_home(self) -> bool:
@@ -78,8 +84,13 @@ class Points:
         return np.asarray(self.scores.numpy())
 
     @cached_property
-    def coarse_array(self) -> npt.NDArray[np.bool_] | None:
-        return None if self.coarse is None else self.coarse.numpy()
+    def strides(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+        """Numbers of every second and of every fourth point along each axis of a grid."""
+        if self.frame is None or not self.frame.n:
+            return None
+        places = np.arange(self.n).reshape(*self.frame.n, -1)
+        half, quarter = (places[(slice(None, None, step),) * len(self.frame.n)].ravel() for step in (2, 4))
+        return half, quarter
 
     @cached_property
     def edge_array(self) -> npt.NDArray[np.int64] | None:
@@ -115,25 +126,27 @@ def _identity(k: int) -> tuple[tuple[float, ...], ...]:
 @cache
 def home(k: int, level: int = 0) -> Frame:
     """The prior's own grid; each level halves the spacing."""
-    n = (PER_AXIS[k] - 1) * 2**level + 1 if k else 1
-    return Frame(n=n, centre=(0.0,) * k, factor=_identity(k))
+    return Frame(n=((PER_AXIS[k] - 1) * 2**level + 1,) * k if k else (), centre=(0.0,) * k, factor=_identity(k))
 
 
 def fits_grid(prior: JointPrior, level: int = 0) -> bool:
-    k = prior.n_scores
-    return k <= MAX_AXES and home(k, level).n ** k * prior.n_listed <= MAX_POINTS
+    return prior.n_scores <= MAX_AXES and fits(prior, home(prior.n_scores, level))
+
+
+def fits(prior: JointPrior, frame: Frame) -> bool:
+    return frame.size * prior.n_listed <= MAX_POINTS
 
 
 def moved(frame: Frame, mean: Array, covariance: Array) -> Frame:
     """The frame around a posterior with these moments of z, rounded: scales up to a power of √2, the centre and the
     slopes to a fraction of a scale."""
-    # a posterior that falls between two nodes seems to have no width: give it half the spacing
-    least = (0.5 * frame.spacing) ** 2
     k = len(frame.centre)
     lower = [[0.0] * k for _ in range(k)]  # Cholesky's, by hand: k is 3 at most
     for i in range(k):
         for j in range(i + 1):
-            floor = least * _dot(frame.factor[i], frame.factor[j])
+            # a posterior that falls between two nodes seems to have no width: give it half the spacing
+            steps = [(0.5 * h) ** 2 * a for h, a in zip(frame.spacing, frame.factor[i], strict=True)]
+            floor = _dot(steps, frame.factor[j])
             left = float(covariance[i, j]) + floor - _dot(lower[i][:j], lower[j][:j])
             lower[i][j] = math.sqrt(left) if i == j else left / lower[j][j]
     scales = [2 ** (math.ceil(2 * math.log2(lower[i][i]) - 1e-9) / 2) for i in range(k)]
@@ -151,15 +164,25 @@ def _dot(x: Sequence[float], y: Sequence[float]) -> float:
     return sum(a * b for a, b in zip(x, y, strict=True))
 
 
-def widened(frame: Frame) -> Frame:
-    return Frame(n=frame.n, centre=frame.centre, factor=tuple(tuple(2 * x for x in row) for row in frame.factor))
+def finer(frame: Frame, axes: Sequence[int]) -> Frame:
+    """Half the spacing along these axes."""
+    return replace(frame, n=tuple(2 * n - 1 if i in axes else n for i, n in enumerate(frame.n)))
+
+
+def widened(frame: Frame, axes: Sequence[int]) -> Frame:
+    """Twice as far along these axes, and as fine as before."""
+    factor = tuple(tuple(2 * x if j in axes else x for j, x in enumerate(row)) for row in frame.factor)
+    return replace(finer(frame, axes), factor=factor)
 
 
 def grid(prior: JointPrior, frame: Frame) -> Points:
     """The tensor grid of a frame times every combination of listed points."""
-    k, n = prior.n_scores, frame.n
-    axis = torch.linspace(-REACH, REACH, n, dtype=torch.float64) if k else torch.zeros(1, dtype=torch.float64)
-    steps = torch.cartesian_prod(*[torch.arange(n)] * k).reshape(-1, k) if k else torch.zeros(1, 0, dtype=torch.int64)
+    k = prior.n_scores
+    steps = (
+        torch.cartesian_prod(*(torch.arange(n) for n in frame.n)).reshape(-1, k)
+        if k
+        else torch.zeros(1, 0, dtype=torch.int64)
+    )
     sizes = [block.n_points for block in prior.listed]
     if sizes:
         index = torch.cartesian_prod(*(torch.arange(size) for size in sizes)).reshape(-1, len(sizes))
@@ -169,12 +192,13 @@ def grid(prior: JointPrior, frame: Frame) -> Points:
     steps = steps.repeat_interleave(n_listed, 0)  # [P, K]
     index = index.repeat(n_grid, 1)  # [P, B]
     factor = torch.tensor(frame.factor, dtype=torch.float64).reshape(k, k)
-    z = torch.tensor(frame.centre, dtype=torch.float64) + axis[steps] @ factor.mT
+    spacing = torch.tensor(frame.spacing, dtype=torch.float64)
+    z = torch.tensor(frame.centre, dtype=torch.float64) + (steps * spacing - REACH) @ factor.mT
     values, log_density = prior.at(z, index)
-    log_prior = log_normal_density(z).sum(1) + factor.diagonal().log().sum() + k * math.log(frame.spacing if k else 1)
+    log_prior = log_normal_density(z).sum(1) + (factor.diagonal() * spacing).log().sum()
     for column, block in enumerate(prior.listed):
         log_prior = log_prior + block.log_weights[index[:, column]]
-    groups, n_groups = _groups(prior, steps, index, n)
+    groups, n_groups = _groups(prior, frame, steps, index)
     return Points(
         key=repr(frame),  # whose hash is computed once
         values=values,
@@ -183,7 +207,7 @@ def grid(prior: JointPrior, frame: Frame) -> Points:
         scores=z,
         frame=frame,
         coarse=(steps % 2 == 0).all(1) if k else None,
-        edge=((steps == 0) | (steps == n - 1)).any(1) if k else None,
+        edge=((steps == 0) | (steps == torch.tensor(frame.n) - 1)).any(1) if k else None,
         groups=groups,
         n_groups=n_groups,
         listed=frozenset(name for block in prior.listed for name in block.names),
@@ -191,15 +215,20 @@ def grid(prior: JointPrior, frame: Frame) -> Points:
     )
 
 
-def _groups(prior: JointPrior, steps: Tensor, index: Tensor, n: int) -> tuple[Tensor | None, int]:
-    """Points that agree in every target. A is lower triangular and targets come first: equal leading steps will do."""
+def _groups(prior: JointPrior, frame: Frame, steps: Tensor, index: Tensor) -> tuple[Tensor | None, int]:
+    """Points that agree in every target. A is lower triangular and targets come first: equal leading steps will do.
+
+    A group's number has the places of its targets as digits; all combinations occur.
+    """
     if not prior.nuisances:
         return None, 0
-    columns = [steps[:, i] for i in range(prior.n_target_scores)]
+    digits = [(steps[:, i], frame.n[i]) for i in range(prior.n_target_scores)]
     for column, block in enumerate(prior.listed):
         wanted = [i for i, name in enumerate(block.names) if name in prior.targets]
         if wanted:
-            _, same = block.values[:, wanted].unique(dim=0, return_inverse=True)  # type: ignore[no-untyped-call]
-            columns.append(same[index[:, column]])
-    _, groups = torch.stack(columns, 1).unique(dim=0, return_inverse=True)  # type: ignore[no-untyped-call]
-    return groups, int(groups.max()) + 1
+            found, same = block.values[:, wanted].unique(dim=0, return_inverse=True)  # type: ignore[no-untyped-call]
+            digits.append((same[index[:, column]], len(found)))
+    groups, n_groups = torch.zeros(len(steps), dtype=torch.int64), 1
+    for digit, base in digits:
+        groups, n_groups = groups * base + digit, n_groups * base
+    return groups, n_groups

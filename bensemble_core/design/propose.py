@@ -17,11 +17,11 @@ from bensemble_core.design.eig import Estimates
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event
 from bensemble_core.design.points import Array
-from bensemble_core.design.search import refine, starts
-from bensemble_core.design.spaces import Row
+from bensemble_core.design.search import along_constraints, refine, starts, with_corners
+from bensemble_core.design.spaces import Row, unique_rows
 from bensemble_core.design.spec import Spec
 from bensemble_core.design.tables import Method
-from bensemble_core.errors import InvalidData
+from bensemble_core.errors import InvalidData, NotFinite
 from bensemble_core.randomness import derive
 
 ROUGH = 1e-3  # relative error of the best score beyond which the contenders are compared on finer grids
@@ -106,11 +106,18 @@ def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _
     rows = starts(model.space, seed, request.fixed)
     if spec.select.rule == "random":
         return _scored(spec, batch, rows, memory)
+    rows = with_corners(model.space, rows, request.fixed)
     # a first look and the climb on fewer points; what they find is compared on all of them
     rough = batch.thinned()
     first = _scored(spec, rough, rows, memory)
     climbed = refine(model, rough, rows, torch.as_tensor(first.scores), memory, fixed=request.fixed, seed=seed)
-    return _sharp(spec, batch, request, _scored(spec, batch, climbed, memory), memory)
+    scored = _scored(spec, batch, climbed, memory)
+    if model.space.constraints:
+        best = int(scored.scores.argmax())
+        start, score = scored.rows[best], float(scored.scores[best])
+        led_to = along_constraints(model, batch, start, score, memory, fixed=request.fixed, seed=seed)
+        scored = _scored(spec, batch, unique_rows(torch.cat([climbed, led_to])), memory)
+    return _sharp(spec, batch, request, scored, memory)
 
 
 def _scored(spec: Spec, batch: Batch, rows: Tensor, memory: Memory) -> _Candidates:
@@ -119,8 +126,18 @@ def _scored(spec: Spec, batch: Batch, rows: Tensor, memory: Memory) -> _Candidat
 
 
 def _valued(rows: Tensor, costs: Array, found: Estimates) -> _Candidates:
+    """With a score of −inf where an estimate is not finite: such a design is not to be proposed."""
     worth = found.eig if found.utility is None else found.utility
-    return _Candidates(rows=rows, costs=costs, estimates=found, scores=worth / costs, se=found.se / costs)
+    is_known = np.isfinite(worth) & np.isfinite(found.se)
+    if not is_known.any():
+        raise NotFinite(
+            "no design has an estimate that is finite: arguments of the outcome are too extreme somewhere within the "
+            "prior; narrow the prior, or clip() what overflows"
+        )
+    if is_known.all():
+        return _Candidates(rows=rows, costs=costs, estimates=found, scores=worth / costs, se=found.se / costs)
+    scores, se = np.where(is_known, worth / costs, -math.inf), np.where(is_known, found.se / costs, 0.0)
+    return _Candidates(rows=rows, costs=costs, estimates=found, scores=scores, se=se)
 
 
 def _sharp(spec: Spec, batch: Batch, request: Request, found: _Candidates, memory: Memory) -> _Candidates:

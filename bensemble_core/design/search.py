@@ -1,23 +1,27 @@
-"""The best of designs that cannot be listed: Sobol starts in one batch, the best of them climbed together by gradient.
+"""The best of designs that cannot be listed: Sobol starts and corners in one batch, the best of them climbed together
+by gradient, and where constraints are in the way along their edge.
 
 Integers too many to list are relaxed to real numbers for the climb, and their whole neighbours compared exactly.
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from bensemble_core.design.batch import Batch, conditional, differentiable
+from bensemble_core.design.expressions import Expression
 from bensemble_core.design.gaussian import GaussianBelief
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Model
 from bensemble_core.design.shelf import method_of
+from bensemble_core.design.slide import farthest, slide
 from bensemble_core.design.spaces import Space, sobol, unique_rows
 from bensemble_core.errors import InvalidData
 
 N_STARTS = 64  # for each design variable, up to four
+N_TRIES = 2**16  # where hardly any design satisfies the constraints
 N_CLIMBERS = 4
 N_STEPS = 20
 N_AROUND = 64  # points around the best where there is no gradient
@@ -38,11 +42,23 @@ def starts(space: Space, seed: int, fixed: Mapping[str, float]) -> Tensor:
         n += len(found[-1])
         if n == wanted:
             break
-    if not n:
+    if not n:  # few satisfy them: look harder
+        rows = with_corners(space, space.from_unit(sobol(N_TRIES, len(space.variables), seed), fixed), fixed)
+        found = [rows[space.admits(rows)][:wanted]]
+    if not len(torch.cat(found)):
         raise InvalidData(
             "no design was found that satisfies the constraints; narrow low and high around those that do, or fix less"
         )
     return unique_rows(torch.cat(found))
+
+
+def with_corners(space: Space, rows: Tensor, fixed: Mapping[str, float]) -> Tensor:
+    """The designs [J, D], and those corners of the space that satisfy the constraints: optima like to lie there."""
+    corners = space.corners()
+    for i, variable in enumerate(space.variables):
+        if variable.name in fixed:
+            corners[:, i] = fixed[variable.name]
+    return unique_rows(torch.cat([rows, corners[space.admits(corners)]]))
 
 
 def refine(
@@ -50,7 +66,7 @@ def refine(
 ) -> Tensor:
     """Designs found by climbing from the best of `rows` [J, D], which have these scores [J]: [n, D]."""
     best = rows[scores.argsort(descending=True, stable=True)[:N_CLIMBERS]]
-    moving = [i for i, v in enumerate(model.space.variables) if v.kind != "values" and v.name not in fixed]
+    moving = _moving(model.space, fixed)
     if not moving:
         return best
     if _has_gradient(model, batch, best, memory):
@@ -58,6 +74,37 @@ def refine(
     else:
         found = _look_around(model, batch, best, moving, memory, seed)
     return unique_rows(torch.cat([_whole(model.space, found, fixed), best]))
+
+
+def along_constraints(
+    model: Model, batch: Batch, row: Tensor, score: float, memory: Memory, *, fixed: Mapping[str, float], seed: int
+) -> Tensor:
+    """Where moves along the constraints lead from a design [D] of this score: [n, D]."""
+    space = model.space
+    moving = _moving(space, fixed)
+    if not space.constraints or not moving or not _has_gradient(model, batch, row[None], memory):
+        return row[None]
+
+    def designs(points: Tensor) -> Tensor:
+        return _relaxed(space, row.expand(len(points), -1), points, moving)
+
+    def worth(points: Tensor) -> Tensor:
+        rows = designs(points)
+        found = conditional(model, batch, rows, memory, seed=seed)
+        return torch.as_tensor((found.eig if found.utility is None else found.utility) / model.costs(rows).numpy())
+
+    held = [_in_unit(constraint, space, designs) for constraint in space.constraints]
+    at = slide(_to_unit(space, row[None])[0].clamp(0, 1), score, moving, held, worth)
+    return unique_rows(torch.cat([_whole(space, designs(at[None]), fixed), row[None]]))
+
+
+def _in_unit(constraint: Expression, space: Space, designs: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """A constraint on designs as one on points of the unit cube."""
+    return lambda points: constraint(space.columns(designs(points))).expand(len(points))
+
+
+def _moving(space: Space, fixed: Mapping[str, float]) -> list[int]:
+    return [i for i, v in enumerate(space.variables) if v.kind != "values" and v.name not in fixed]
 
 
 def _has_gradient(model: Model, batch: Batch, rows: Tensor, memory: Memory) -> bool:
@@ -81,16 +128,22 @@ def _relaxed(space: Space, rows: Tensor, u: Tensor, moving: list[int]) -> Tensor
 
 def _climb(model: Model, batch: Batch, rows: Tensor, moving: list[int]) -> Tensor:
     """Projected gradient ascent in the unit cube. Each climber has a step of its own: longer after a step up, halved
-    after one that led down or out of the constraints, which is taken back."""
+    after one that led down, which is taken back. A step out of the constraints ends at their edge."""
     space = model.space
+
+    def admits(points: Tensor) -> Tensor:
+        return space.admits(_relaxed(space, rows, points, moving))
+
     u = _to_unit(space, rows)
     step = torch.full((len(rows), 1), 0.05, dtype=torch.float64)
     value, slope = _value_and_slope(model, batch, rows, u, moving)
     for _ in range(N_STEPS):
         direction = slope / slope.norm(dim=1, keepdim=True).clamp(min=1e-300)
         tried = (u + step * direction).clamp(0, 1)
+        if not bool(admits(tried).all()):
+            tried = farthest(u, tried, admits)
         there, steeper = _value_and_slope(model, batch, rows, tried, moving)
-        better = (there > value) & space.admits(_relaxed(space, rows, tried, moving)) & there.isfinite()
+        better = (there > value) & admits(tried) & there.isfinite()
         u = torch.where(better[:, None], tried, u)
         value, slope = torch.where(better, there, value), torch.where(better[:, None], steeper, slope)
         step = torch.where(better[:, None], 1.5 * step, 0.4 * step).clamp(max=0.25)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Model
-from bensemble_core.design.nodes import can_enumerate, place_nodes
+from bensemble_core.design.nodes import can_enumerate, n_integrals, place_nodes
 from bensemble_core.design.points import Points
 from bensemble_core.design.skeleton import skeleton
 from bensemble_core.design.tables import CHUNK, Method, Stream, Table, arguments_at, build, stream
@@ -31,9 +31,10 @@ def method_of(model: Model, points: Points, rows: Tensor, memory: Memory) -> Met
 def _method_of(model: Model, points: Points, rows: Tensor) -> Method:
     some = rows if len(rows) <= 64 else rows[torch.linspace(0, len(rows) - 1, 64).round().long()]
     arguments, _ = arguments_at(model, points, some)
+    n_integrated = n_integrals(model, arguments, points.log_prior)
     if not can_enumerate(model, arguments, points.log_prior):
         return "bounds"
-    return "enumeration" if model.is_discrete else "quadrature"
+    return "quadrature" if n_integrated else "enumeration"
 
 
 def _is_list(model: Model, rows: Tensor) -> bool:

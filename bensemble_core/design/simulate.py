@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from bensemble_core.design.experiment import Experiment
-from bensemble_core.design.model import Observation
+from bensemble_core.design.model import Observation, readable
 from bensemble_core.design.spaces import sobol
 from bensemble_core.errors import InvalidOption
 from bensemble_core.randomness import derive
@@ -23,6 +23,7 @@ Report: TypeAlias = Callable[[int, int, str], None]  # (done, total, message); m
 Keep: TypeAlias = Callable[[Callable[[], dict[str, Any]]], None]  # given what tells how far it is, to be asked or not
 MAX_TRUTHS = 10_000
 MAX_ROUNDS = 1000
+LARGEST_TRUTH = 1e100  # whose square is a number still
 LEVEL = 0.95  # of the interval whose coverage is counted
 
 
@@ -135,11 +136,36 @@ def _truths(experiment: Experiment, truths: Sequence[Mapping[str, float]] | int,
         values, _ = prior.at(*prior.draw(sobol(truths, prior.n_scores + len(prior.listed), derive(seed, 1))))
         return [{name: float(column[i]) for name, column in values.items()} for i in range(truths)]
     for truth in truths:
-        if set(truth) != set(prior.names):
-            raise InvalidOption(f"a truth has exactly the parameters {', '.join(prior.names)}, got {', '.join(truth)}")
+        check_truth(experiment, truth)
     if not 1 <= len(truths) <= MAX_TRUTHS:
         raise InvalidOption(f"expected 1 to {MAX_TRUTHS} truths, got {len(truths)}")
     return [dict(truth) for truth in truths]
+
+
+def check_truth(experiment: Experiment, truth: Mapping[str, float]) -> None:
+    """Raise unless the model can answer for this truth wherever it may be asked."""
+    model = experiment.spec.model
+    names = model.prior.names
+    if set(truth) != set(names):
+        came = ", ".join(sorted(truth)) or "none"
+        raise InvalidOption(f"a truth has exactly the parameters {', '.join(names)}, got {came}")
+    for name, value in truth.items():
+        if not abs(value) <= LARGEST_TRUTH:
+            raise InvalidOption(f"a truth is within ±{LARGEST_TRUTH:g}, got {name} = {value:g}")
+    if model.space.numbered:
+        return
+    corners = model.space.corners()
+    rows = corners[model.space.admits(corners)]
+    if not len(rows):
+        return
+    theta = {name: torch.full((len(rows),), float(value), dtype=torch.float64) for name, value in truth.items()}
+    for pointer, wrong, expected in model.faults(theta, rows):
+        if wrong.any():
+            at = model.space.decode(rows[int(wrong.nonzero()[0])].tolist())
+            raise InvalidOption(
+                f"the model cannot answer for the truth {readable(truth)} at {readable(at)}: {pointer} is not "
+                f"{expected}; choose a truth that the prior allows"
+            )
 
 
 def _check(experiment: Experiment, policy: Policy) -> None:

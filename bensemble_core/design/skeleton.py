@@ -14,6 +14,7 @@ import torch
 from scipy import linalg
 from torch import Tensor
 
+from bensemble_core.design.deadline import check
 from bensemble_core.randomness import generator
 
 LARGE = 2_000_000  # numbers of a matrix beyond which the search for its rows pays: they no longer fit the cache
@@ -42,6 +43,7 @@ def skeleton(matrix: Tensor) -> Skeleton | None:
     most = min(MOST, n_rows // 3, n_columns // 3)
     sketch = torch.empty(n_rows, 0, dtype=torch.float64)
     while (known := sketch.shape[1]) < most:
+        check()
         n = min(max(known, FIRST), most - known)
         sketch = torch.cat([sketch, matrix @ torch.randn(n_columns, n, generator=rng, dtype=torch.float64)], 1)
         _, upper, order = linalg.qr(sketch.numpy().T, mode="economic", pivoting=True)

@@ -4,6 +4,7 @@ A design is a dict to the outside and a row of float64 inside, its variables in 
 order, so that nothing may depend on it. A label of a categorical variable is its number in the list of labels.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from bensemble_core.design.expressions import Expression
 from bensemble_core.errors import InvalidData, InvalidSpec
 
 MAX_DESIGNS = 10_000  # in a list, or enumerated
+FAR = 10.0  # times its range that a design that was run may lie outside
 MAX_COMBINATIONS = 1_000_000  # looked at when constraints thin them out
 DESIGN = "#design"  # the number of a design, by which a likelihood table is looked up
 
@@ -81,6 +83,16 @@ class Variable:
         if self.kind == "integer" and value != int(value):
             raise InvalidData(f"design {self.name}: expected a whole number, got {value!r}")
         return float(value)
+
+    def refuse_far(self, x: float) -> None:
+        """What was run may lie beyond low and high, but ten times their distance away it is a slip of the pen."""
+        low, high = (min(self.values), max(self.values)) if self.kind == "values" else (self.low, self.high)
+        room = FAR * max(high - low, abs(low), abs(high), 1.0)
+        if not self.labels and not low - room <= x <= high + room:
+            raise InvalidData(
+                f"design {self.name}: {x:g} is more than {FAR:g} times the declared range away from {low:g} to "
+                f"{high:g}; check it, or declare a wider range in a new experiment"
+            )
 
     def decode(self, x: float) -> Any:
         if self.labels:
@@ -148,6 +160,13 @@ class Space:
             for i, v in enumerate(self.variables)
         ]
         return torch.stack(columns, 1)
+
+    def corners(self) -> Tensor:
+        """Designs with every variable at one of its ends; of a list of whole designs, its ends: [n, D]."""
+        ends = [(v.values[0], v.values[-1]) if v.kind == "values" else (v.low, v.high) for v in self.variables]
+        if self.rows is not None:
+            return self.rows[[0, -1]]
+        return torch.tensor(list(itertools.product(*ends)), dtype=torch.float64)
 
     def encode(self, design: Design) -> Row:
         """A dict -> its row. Values beyond low and high are taken: what was run is what counts."""

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bensemble_core.design.families import Arguments
+from bensemble_core.design.deadline import check
+from bensemble_core.design.families import Arguments, summed_entropy
 from bensemble_core.design.memory import refuse_unless_rare
 from bensemble_core.design.model import Model
 from bensemble_core.design.nodes import Nodes, place_nodes
@@ -207,6 +208,7 @@ def _layout(model: Model, placed: Placed, n_designs: int) -> dict[str, Any]:
 
 def filled(model: Model, theta: Mapping[str, Tensor], rows: Tensor, placed: Placed) -> Tensor:
     """The rows of a block at designs [J, D] and points θ [P]: [(Y + 1 or 2) J, P]."""
+    check()
     nodes, undefined = placed.nodes, placed.undefined
     n_points = next(iter(theta.values())).shape[0]
     shape = (len(nodes.coordinates), len(rows), n_points)
@@ -214,16 +216,15 @@ def filled(model: Model, theta: Mapping[str, Tensor], rows: Tensor, placed: Plac
     entropy = torch.zeros((), dtype=torch.float64)
     for i, (variable, found) in enumerate(zip(model.outcomes, placed.arguments, strict=True)):
         at = nodes.coordinates[..., i, None]  # [Y, J, 1]
-        if variable.family.is_discrete:
-            term = variable.family.log_prob(found, at)
-            log_p = log_p + term
-            if len(model.outcomes) > 1:
-                n = int(at.max()) + 1
-                term = variable.family.log_prob(found, torch.arange(n, dtype=torch.float64)[:, None, None])
-            entropy = entropy + _entropy(term)
-        else:
-            log_p = log_p + variable.family.log_density(found, at)
+        term = (variable.family.log_prob if variable.family.is_discrete else variable.family.log_density)(found, at)
+        log_p = log_p + term
+        if i == nodes.integrated:
             entropy = entropy + variable.family.entropy(found)
+            continue
+        if len(model.outcomes) > 1:
+            n = int(at.max()) + 1
+            term = variable.family.log_prob(found, torch.arange(n, dtype=torch.float64)[:, None, None])
+        entropy = entropy + summed_entropy(term)
     p = log_p.exp().expand(shape)
     entropy = entropy.expand(shape[1:])
     if undefined is not None:  # a sliver of the prior: leaves no trace beyond its mass
@@ -232,11 +233,6 @@ def filled(model: Model, theta: Mapping[str, Tensor], rows: Tensor, placed: Plac
     if model.utility is not None:
         parts.append(_utility(model, theta, rows, nodes, p))
     return torch.cat(parts)
-
-
-def _entropy(log_p: Tensor) -> Tensor:
-    """−Σ p log p over the first axis; p = 0 gives 0, in value and gradient."""
-    return (-log_p.exp() * log_p.clamp(min=-1e4)).sum(0)
 
 
 def arguments_at(model: Model, points: Points, rows: Tensor) -> tuple[Sequence[Arguments], Tensor | None]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bensemble_core.design.batch import MAX_JOINT
 from bensemble_core.design.bounds import N_INNER, N_OUTER
 from bensemble_core.design.model import Model
-from bensemble_core.design.nodes import N_LEGENDRE, N_PANELS, can_enumerate
+from bensemble_core.design.nodes import can_enumerate, n_nodes
 from bensemble_core.design.particles import N_MOVES, N_PARTICLES
 from bensemble_core.design.points import fits_grid, home
 from bensemble_core.design.search import N_CLIMBERS, N_STEPS, n_starts
@@ -36,7 +36,7 @@ def work_of(model: Model, *, n_observations: int, count: int, n_pending: int) ->
         )
     k = model.prior.n_scores
     on_grid = fits_grid(model.prior)
-    n_points = home(k).n ** k * model.prior.n_listed if on_grid else N_PARTICLES
+    n_points = home(k).size * model.prior.n_listed if on_grid else N_PARTICLES
     belief = n_points * (n_observations + 1)
     if not on_grid and n_observations:
         belief *= 1 + N_MOVES * N_TEMPERATURES
@@ -64,7 +64,4 @@ def _outcomes(model: Model) -> int | None:
     arguments = model.arguments(theta, rows[:8, None])
     if not can_enumerate(model, arguments, u.new_zeros(64)):
         return None
-    return math.prod(
-        v.family.count(a) if v.family.is_discrete else N_PANELS * N_LEGENDRE
-        for v, a in zip(model.outcomes, arguments, strict=True)
-    )
+    return math.prod(n_nodes(v, a) for v, a in zip(model.outcomes, arguments, strict=True))

@@ -1,6 +1,7 @@
 """Computing keeps nobody waiting: neither the event loop, nor the database, nor other sessions."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -156,3 +157,69 @@ def test_origins_are_a_list_in_commas_or_in_json(
 ) -> None:
     monkeypatch.setenv("BENSEMBLE_CORS_ORIGINS", given)
     assert Settings().cors_origins == origins
+
+
+NEEDLE: dict[str, Any] = {
+    "parameters": {"theta": {"dist": "normal", "loc": 7, "scale": 2}},
+    "designs": {"xi": {"type": "integer", "low": 1, "high": 15}},
+    "outcome": {"y": {"family": "normal", "mean": "(theta - xi) ** 3", "sd": 1e-6}},
+}
+
+
+@on_sqlite
+def test_work_that_was_not_foreseen_becomes_a_job_and_is_not_tried_again(
+    database: Any, make_service: Callable[..., Service]
+) -> None:
+    service = make_service(database, design_seconds=0.2)
+    made = session(service, str(service.post("/experiments", NEEDLE, 201)["id"]))
+    started = time.monotonic()
+    asked = propose(service, made["id"], 202, client_id="a")
+    assert "take more than 0.2 s" in asked["explanation"]
+    assert asked["evaluations"] < asked["cap"]
+    tried = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(proposing, "draft_proposals", lambda *_: tried.append(1))
+        assert propose(service, made["id"], 202, client_id="a")["job"]["id"] == asked["job"]["id"]
+    assert not tried
+    assert time.monotonic() - started < 10
+    service.run_jobs()
+    (told,) = service.get(f"/jobs/{asked['job']['id']}")["result"]["proposals"]
+    assert told["design"] == design.Experiment.from_spec(NEEDLE).propose()[0].design
+
+
+@on_sqlite
+def test_an_outcome_is_kept_where_its_posterior_takes_too_long(
+    database: Any, make_service: Callable[..., Service]
+) -> None:
+    service = make_service(database, design_seconds=1e-9)
+    made = session(service)
+    path = f"/sessions/{made['id']}"
+    learnt = service.post(f"{path}/observations?next=true", {"design": {"xi": 7}, "outcome": {"y": 1}}, 201)
+    assert (learnt["n"], learnt["posterior"], learnt["guards"], learnt["next"]) == (1, None, None, None)
+    assert "takes longer" in learnt["warnings"][0]
+    assert learnt["next_job"]["kind"] == "propose"
+    (told,) = service.get(f"{path}/rounds")["items"]
+    assert (told["outcome"], told["posterior"]) == ({"y": 1}, None)
+    assert service.client.get(f"/v1{path}/rounds", params={"format": "csv"}).text.splitlines()[1].startswith("1,7,1,")
+    service.run_jobs()
+    assert service.get(f"/jobs/{learnt['next_job']['id']}")["status"] == "succeeded"
+
+
+def test_what_was_dear_is_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    compute = Compute(threads=1, cache_bytes=8)
+    compute.found_dear("h", 100)
+    compute.found_dear("h", 80)
+    assert compute.is_dear("h", 100)
+    assert compute.is_dear("h", 80)
+    assert not compute.is_dear("h", 79)
+    assert not compute.is_dear("other", 100)
+    later = time.monotonic() + 3600
+    monkeypatch.setattr("app.compute.time.monotonic", lambda: later)
+    assert not compute.is_dear("h", 100)
+
+
+@on_sqlite
+@pytest.mark.parametrize("name", ["reaction_time", "michaelis_menten"])
+def test_models_that_take_a_second_are_answered_at_once(service: Service, name: str) -> None:
+    made = session(service, str(service.post("/experiments", design.CATALOGUE[name].spec, 201)["id"]))
+    assert propose(service, made["id"])["eig"] > 0

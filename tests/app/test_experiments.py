@@ -2,7 +2,9 @@
 
 import importlib
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -246,6 +248,7 @@ def test_a_simulation_of_chosen_truths_and_its_refusals(service: Service) -> Non
     assert curve["rmse"]["theta"][0] == pytest.approx(2.0, abs=1e-9)  # the prior's mean is 7
     for changes, pointer in (
         ({"truths": [{"phi": 1.0}]}, "/truths/0"),
+        ({"truths": [{"theta": 5.0}, {"theta": 1e300}]}, "/truths/1"),
         ({"policies": [{"name": "fixed", "designs": [{"x": 1}]}]}, "/policies/0/designs"),
         ({"n_draws": 5}, ""),
         ({"truths": [{"theta": 5.0}] * 1001, "rounds": 1000}, "/rounds"),
@@ -323,3 +326,13 @@ def test_a_model_with_three_parameters_and_two_outcomes_runs_through(service: Se
     learnt = observe(service, made["id"], proposal_id=proposal["id"], outcome={"response": 1, "pain": "some"})
     assert learnt["posterior"]["a"]["mean"] > 0
     assert set(learnt["posterior"]) == {"a", "b"}
+
+
+@on_sqlite
+def test_the_table_on_the_page_about_experiments_is_taken(service: Service) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
+    (text,) = re.findall(r"<!-- example: table -->\n```json\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    made = session(service, str(service.post("/experiments", json.loads(text), 201)["id"]))
+    assert propose(service, made["id"])["design"] == {"task": "hard"}
+    learnt = observe(service, made["id"], design={"task": "hard"}, outcome={"y": "solves"})
+    assert learnt["posterior"]["skill"]["mean"] == pytest.approx((0.3 * 0.4 + 2 * 0.2 * 0.9) / 0.325, abs=1e-12)

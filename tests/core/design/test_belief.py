@@ -9,10 +9,10 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from bensemble_core.design import Experiment, summary
+from bensemble_core.design import Experiment, read_spec, summary
 from bensemble_core.design.infer import points_belief
 from bensemble_core.design.memory import Memory
-from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
+from bensemble_core.errors import InvalidData, InvalidOption, InvalidSpec, NotFinite
 from tests.core.design.specs import DIGIT_SPAN, LINEAR, changed
 
 PRIORS: dict[str, tuple[dict[str, Any], Any]] = {
@@ -232,8 +232,10 @@ def test_a_model_undefined_on_a_sliver_of_the_prior_is_used_without_it() -> None
     rough = changed(
         DIGIT_SPAN, parameters={"theta": {"dist": "normal", "loc": 7, "scale": 1.6}}, let={"z": "sqrt(theta) - xi"}
     )
-    with pytest.raises(NotFinite, match="the model is not defined at"):
-        Experiment.from_spec(rough).posterior([({"xi": 3}, {"y": 1})])
+    with pytest.raises(InvalidSpec, match="of the prior; take a prior that ends where the model does"):
+        Experiment.from_spec(rough)
+    with pytest.raises(NotFinite, match=r"the model is not defined at theta = .* for the design \{'xi': 3\}"):
+        Experiment(spec=read_spec(rough)).posterior([({"xi": 3}, {"y": 1})])
 
 
 def test_memory_is_bounded_and_changes_no_answer() -> None:

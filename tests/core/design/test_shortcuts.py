@@ -251,7 +251,7 @@ def test_a_frame_is_moved_by_the_cholesky_factor_of_the_covariance(k: int) -> No
         root = rng.standard_normal((k, k)) * 0.2
         covariance, mean = root @ root.T, rng.standard_normal(k)
         frame = moved(home(k), mean, covariance)
-        lower = np.linalg.cholesky(covariance + (0.5 * home(k).spacing) ** 2 * np.eye(k))
+        lower = np.linalg.cholesky(covariance + (0.5 * home(k).spacing[0]) ** 2 * np.eye(k))
         factor = np.array(frame.factor)
         scale = factor.diagonal() / lower.diagonal()
         assert (scale >= 1 - 1e-9).all()

@@ -3,12 +3,15 @@
 import json
 import math
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bensemble_core as bc
 from bensemble_core.design import Experiment, canonical, read_spec
 from bensemble_core.design.outcomes import FAMILIES
 from bensemble_core.design.priors import PRIORS
@@ -68,17 +71,17 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (
         {"outcome": {"y": {"family": "normal", "mean": "theta", "sd": "theta - 6"}}},
         "/outcome/y/sd",
-        "above 0; not so at theta = ",
+        "above 0, from 1e-40 to .*; not so at theta = ",
     ),
     (
         {"outcome": {"y": {"family": "normal", "mean": "log(theta - 6)", "sd": 1}}},
         "/outcome/y/mean",
-        "finite number; not so at theta = ",
+        "a finite number.*; not so at theta = ",
     ),
     (
         {"outcome": {"y": {"family": "poisson", "rate": "xi - 1"}}},
         "/outcome/y/rate",
-        "above 0; not so at theta = .* xi = 1",
+        "above 0 and at most 1e.15; not so at theta = .* xi = 1",
     ),
     ({"outcome": {"y": {"family": "bernoulli", "logit": "9**9**9**9 * theta"}}}, "/outcome/y/logit", "finite"),
 ]
@@ -216,3 +219,15 @@ def test_any_json_is_read_or_refused_with_our_own_error(given_parts: dict[str, A
     else:
         return
     assert pointer == "" or pointer.startswith("/")
+
+
+def test_the_table_on_the_page_about_design_is_an_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bayes' rule by hand: 0.5, 0.3, 0.2 times 0.05, 0.4, 0.9, of which the sum is 0.325."""
+    page = (Path(bc.__file__).parents[1] / "docs" / "design.md").read_text()
+    (code,) = re.findall(r"<!-- example: table -->\n```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {"bc": bc}
+    exec(code, names)
+    assert names["proposal"].design == {"task": "hard"}
+    belief = names["uploaded"].posterior([({"task": "hard"}, {"y": "solves"})])
+    assert belief.mean["skill"] == pytest.approx((0.3 * 0.4 + 2 * 0.2 * 0.9) / 0.325, abs=1e-12)
+    assert "hard" in capsys.readouterr().out

@@ -1,0 +1,95 @@
+"""Grids as fine as the posterior asks for, and an error that says when they are not."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bensemble_core.design import CATALOGUE, Experiment
+from bensemble_core.design.convergence import axis_errors, edge_masses, remaining
+
+BIMODAL: dict[str, Any] = {
+    "parameters": {"a": {"dist": "normal", "loc": 0, "scale": 1}},
+    "designs": {"x": {"type": "integer", "low": 1, "high": 3}},
+    "outcome": {"y": {"family": "normal", "mean": "a**2*x", "sd": 0.01}},
+}
+STEP: dict[str, Any] = {
+    "parameters": {"a": {"dist": "normal", "loc": 0, "scale": 1}},
+    "designs": {"x": {"type": "list", "values": [0.0, 0.55, 1.0]}},
+    "outcome": {"y": {"family": "bernoulli", "prob": "where(a>x,0.95,0.1)"}},
+}
+
+
+def trapezoid(f: Any, n: int) -> float:
+    x = np.linspace(-8, 8, n)
+    return float(f(x).sum() * (x[1] - x[0]))
+
+
+@pytest.mark.parametrize(
+    ("f", "exact"),
+    [
+        (lambda x: np.exp(-0.5 * (x / 0.25) ** 2), 0.25 * math.sqrt(2 * math.pi)),
+        (lambda x: np.exp(-0.5 * x * x) * (x > 0.3137), 0.376852 * math.sqrt(2 * math.pi)),
+        (lambda x: np.exp(-np.abs(x - 0.1)), 2.0 - math.exp(-8.1) - math.exp(-7.9)),
+    ],
+    ids=["smooth", "step", "kink"],
+)
+@pytest.mark.parametrize("n", [65, 129, 257, 513])
+def test_what_remains_is_no_more_than_it_is_said_to_be(f: Any, exact: float, n: int) -> None:
+    fine, half, quarter = (np.array(trapezoid(f, (n - 1) // step + 1)) for step in (1, 2, 4))
+    if exact == pytest.approx(0.376852 * math.sqrt(2 * math.pi)):  # more digits of Φ(−0.3137)
+        exact = 0.5 * math.erfc(0.3137 / math.sqrt(2)) * math.sqrt(2 * math.pi)
+    assert abs(float(fine) - exact) <= 3 * float(remaining(fine, half, quarter)) + 1e-13
+
+
+def test_each_axis_has_its_own_error_and_its_own_edges() -> None:
+    narrow = np.exp(-0.5 * (np.linspace(-8, 8, 33) / 0.4) ** 2)
+    medium, wide = (np.exp(-0.5 * (np.linspace(-8, 8, 33) / sd) ** 2) for sd in (1.2, 3.0))
+    mass = np.outer(narrow, medium).ravel()
+    errors = axis_errors(mass / mass.sum(), (33, 33))
+    assert errors[0] > 1e-3 > 1e-8 > errors[1]
+    mass = np.outer(narrow, wide).ravel()
+    edges = edge_masses(mass / mass.sum(), (33, 33))
+    assert edges[0] < 1e-30 < 1e-3 < edges[1]
+
+
+@pytest.mark.parametrize("sd", [0.1, 0.01, 0.003])
+def test_two_narrow_peaks_are_both_seen(sd: float) -> None:
+    """p(y) = ∫ φ(a) N(y | a², sd²) da with a fine rule of its own; the peaks lie at ±√y."""
+    experiment = Experiment.from_spec({**BIMODAL, "outcome": {"y": {"family": "normal", "mean": "a**2*x", "sd": sd}}})
+    a = np.linspace(0.5, 1.5, 400_001)
+    joint = np.exp(-0.5 * a * a - 0.5 * ((1.037 - a * a) / sd) ** 2) / (2 * math.pi * sd)
+    total = 2 * float(joint.sum() * (a[1] - a[0]))
+    belief = experiment.posterior([({"x": 1}, {"y": 1.037})])
+    assert belief.log_evidence == pytest.approx(math.log(total), abs=1e-9)
+    assert belief.sd["a"] == pytest.approx(
+        math.sqrt(2 * float((joint * a * a).sum() * (a[1] - a[0])) / total), abs=1e-9
+    )
+
+
+def test_a_skewed_posterior_of_three_parameters_is_resolved() -> None:
+    """Eight trials of a psychometric function; the values are those of 41 × 321 × 41 points on the whole prior."""
+    experiment = Experiment.from_spec(CATALOGUE["psychometric_probit_2afc"].spec)
+    trials = [(0.15, 1), (0, 1), (-0.15, 0), (0.6, 1), (0.45, 1), (0.3, 1), (0.6, 1), (-0.3, 0)]
+    belief = experiment.posterior([({"x": x}, {"y": y}) for x, y in trials])
+    assert belief.log_evidence == pytest.approx(-4.0272216, abs=2e-6)
+    assert belief.mean["slope"] == pytest.approx(2.42257, abs=2e-5)
+    assert belief.sd["threshold"] == pytest.approx(0.5388, abs=1e-4)
+    assert not experiment.guards([({"x": x}, {"y": y}) for x, y in trials]).warnings
+
+
+def test_the_error_of_a_step_is_not_taken_for_that_of_something_smooth() -> None:
+    experiment = Experiment.from_spec(STEP)
+    above = 0.5 * math.erfc(0.55 / math.sqrt(2))
+    belief = experiment.posterior([({"x": 0.55}, {"y": 1})])
+    exact = math.log(above * 0.95 + (1 - above) * 0.1)
+    assert abs(belief.log_evidence - exact) <= 3 * belief.error
+    assert belief.error < 1e-3
+
+    def entropy(p: float) -> float:
+        return -p * math.log(p) - (1 - p) * math.log1p(-p)
+
+    (found,) = experiment.eig([{"x": 0.55}])
+    truth = entropy(math.exp(exact)) - above * entropy(0.95) - (1 - above) * entropy(0.1)
+    assert abs(found.eig - truth) <= 3 * found.se

@@ -1,0 +1,77 @@
+"""The best design often lies where a constraint begins."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from bensemble_core.design import Experiment
+from bensemble_core.design.slide import farthest
+from bensemble_core.design.spaces import sobol
+
+LINE: dict[str, Any] = {
+    "parameters": {"a": {"dist": "normal", "loc": 0, "scale": 1}, "b": {"dist": "normal", "loc": 0, "scale": 1.5}},
+    "designs": {"x": {"type": "float", "low": 0, "high": 1}, "d": {"type": "float", "low": 0, "high": 1}},
+    "outcome": {"y": {"family": "normal", "mean": "a*x+b*d", "sd": 0.5}},
+    "constraints": ["x+d <= 1"],
+}
+CURVED: dict[str, Any] = {
+    "parameters": {"m": {"dist": "normal", "loc": 0, "scale": 1}, "s": {"dist": "lognormal", "loc": 0, "scale": 0.5}},
+    "designs": {
+        "x": {"type": "float", "low": -3, "high": 3},
+        "d": {"type": "float", "low": 0, "high": 6},
+        "n": {"type": "integer", "low": 1, "high": 400},
+    },
+    "outcome": {"y": {"family": "bernoulli", "logit": "s*(m-x)*log(1+d)*sqrt(n)/(1+0.002*n)"}},
+    "constraints": ["x*x+d <= 6", "n*d <= 500"],
+}
+
+
+def test_a_proposal_reaches_the_corner_that_a_constraint_leads_to() -> None:
+    """½ log(1 + b² / s²) at d = 1."""
+    (proposal,) = Experiment.from_spec(LINE).propose()
+    assert proposal.eig == pytest.approx(0.5 * math.log(1 + 1.5**2 / 0.25), abs=1e-9)
+    assert proposal.design == {"x": pytest.approx(0, abs=1e-9), "d": pytest.approx(1, abs=1e-9)}
+
+
+def test_an_optimum_where_two_edges_meet_is_found() -> None:
+    """On x² + d² = 1 with x ≥ 0.3: as much as can be of the variable with the larger variance."""
+    (proposal,) = Experiment.from_spec({**LINE, "constraints": ["x*x + d*d <= 1", "x >= 0.3"]}).propose()
+    gain = 0.5 * math.log(1 + (0.3**2 + 1.5**2 * (1 - 0.3**2)) / 0.25)
+    assert proposal.eig == pytest.approx(gain, abs=1e-5)
+
+
+def test_two_curved_constraints_are_followed_at_once() -> None:
+    experiment = Experiment.from_spec(CURVED)
+    space = experiment.spec.model.space
+    (proposal,) = experiment.propose()
+    rows = space.from_unit(sobol(4096, 3, 5))
+    rows = rows[space.admits(rows)][:800]
+    random = max(found.eig for found in experiment.eig([space.decode(row.tolist()) for row in rows]))
+    assert proposal.eig >= random
+    assert experiment.propose()[0] == Experiment.from_spec(CURVED).propose()[0]
+
+
+def test_fixed_values_stay_fixed_along_a_constraint() -> None:
+    (proposal,) = Experiment.from_spec(LINE).propose(fixed={"x": 0.4})
+    assert proposal.design == {"x": 0.4, "d": pytest.approx(0.6, abs=1e-9)}
+
+
+def test_a_step_ends_at_the_edge() -> None:
+    start, end = torch.zeros(2, 1, dtype=torch.float64), torch.tensor([[1.0], [0.2]], dtype=torch.float64)
+    found = farthest(start, end, lambda points: points[:, 0] <= 0.3)
+    assert found[:, 0].tolist() == [pytest.approx(0.3, abs=1e-12), 0.2]
+
+
+def test_few_allowed_among_very_many_designs_are_found() -> None:
+    """10⁸ combinations, of which 45 are allowed; nearly all Sobol points are not."""
+    names = "abcdefgh"
+    spec = {
+        "parameters": {"t": {"dist": "normal", "loc": 1, "scale": 1}},
+        "designs": {name: {"type": "integer", "low": 0, "high": 9} for name in names},
+        "outcome": {"y": {"family": "normal", "mean": f"t * ({' + '.join(names)})", "sd": 1}},
+        "constraints": [f"{' + '.join(names)} <= 2"],
+    }
+    (proposal,) = Experiment.from_spec(spec).propose()
+    assert sum(proposal.design.values()) <= 2
