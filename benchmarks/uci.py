@@ -130,7 +130,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--methods", nargs="*", default=known, choices=known, help="all that are registered by default")
     parser.add_argument("--splits", type=int, default=20, help="the first so many of the splits")
     parser.add_argument("--epochs", type=int, default=40, help="of the first column")
-    parser.add_argument("--budget", type=int, default=200, help="epochs of the second column; 0 leaves it out")
+    parser.add_argument("--budget", type=int, default=120, help="epochs of the second column; 0 leaves it out")
     parser.add_argument("--members", type=int, default=100, help="draws of a method that is a density")
     parser.add_argument("--results", type=Path, default=Path("build/uci.json"), help="where figures are kept")
     parser.add_argument("--fresh", action="store_true", help="measure again what is there")
