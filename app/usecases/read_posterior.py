@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from app.db import sessions
 from app.db.sessions import State
-from app.errors import Malformed
+from app.errors import Conflict, Malformed
 from app.schemas.sessions import EigOut, EstimateOut, GridOut, MarginalOut, PosteriorOut, StandingOut
 from app.services import Services
 from app.usecases.read_experiment import experiment_of, refusals
@@ -29,8 +29,16 @@ def _read(services: Services, session_id: str) -> tuple[State, design.Experiment
 
 
 def read_posterior(services: Services, session_id: str, form: Form, *, n: int, seed: int, mass: float) -> PosteriorOut:
+    try:
+        with design.limited(LONGEST * services.settings.design_seconds):
+            return _posterior(services, session_id, form, n=n, seed=seed, mass=mass)
+    except design.TooMuchWork as error:
+        raise Conflict(f"the posterior of this session: {error}") from error
+
+
+def _posterior(services: Services, session_id: str, form: Form, *, n: int, seed: int, mass: float) -> PosteriorOut:
     state, experiment = _read(services, session_id)
-    with refusals(), design.limited(LONGEST * services.settings.design_seconds):
+    with refusals():
         belief = experiment.posterior(state.observations)
         start = experiment.posterior(state.prior).log_evidence
         covariance = belief.covariance().tolist()

@@ -16,6 +16,7 @@ from app.usecases import propose_designs as proposing
 from bensemble_core import design
 from tests.app.conftest import Service
 from tests.app.designing import DIGIT_SPAN, answer, observe, propose, session
+from tests.app.hammering import refused
 from tests.app.working import on_sqlite, wait_for
 
 on_postgres = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
@@ -197,6 +198,7 @@ def test_an_outcome_is_kept_where_its_posterior_takes_too_long(
     learnt = service.post(f"{path}/observations?next=true", {"design": {"xi": 7}, "outcome": {"y": 1}}, 201)
     assert (learnt["n"], learnt["posterior"], learnt["guards"], learnt["next"]) == (1, None, None, None)
     assert "takes longer" in learnt["warnings"][0]
+    refused(service, "GET", f"{path}/posterior", 409, "s of computing")
     assert learnt["next_job"]["kind"] == "propose"
     (told,) = service.get(f"{path}/rounds")["items"]
     assert (told["outcome"], told["posterior"]) == ({"y": 1}, None)
