@@ -7,14 +7,13 @@ import json
 import math
 import os
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
@@ -29,7 +28,6 @@ from bensemble_core.types import Problem, Scaling, Shapes, Tensors
 FORMAT = 1
 _KEY = "bensemble"
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}  # of a problem
-_TRIES = 20  # at a file that is replaced while it is read
 
 
 def write(path: str | Path, header: Mapping[str, Any], tensors: Tensors) -> None:
@@ -55,17 +53,22 @@ def to_bytes(header: Mapping[str, Any], tensors: Tensors) -> bytes:
 
 
 def read(source: str | Path | bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Header and tensors of a file or of its bytes."""
+    """Header and tensors of a file or of its bytes.
+
+    A file is read in one go: another may take its name at any moment, and safetensors would open it twice, for the
+    header and for the numbers.
+    """
     try:
-        if isinstance(source, bytes):
-            size = int.from_bytes(source[:8], "little")
-            metadata = json.loads(source[8 : 8 + size]).get("__metadata__") if 8 + size <= len(source) else None
-            tensors = load(source)
-        else:
-            metadata, tensors = _read_path(Path(source))
-    except (SafetensorError, ValueError, AttributeError, RecursionError) as reason:
-        if isinstance(reason, InvalidFile):
-            raise
+        given = source if isinstance(source, bytes) else Path(source).read_bytes()
+    except OSError as reason:
+        raise InvalidFile(
+            f"{_called(source)} cannot be read ({reason.strerror or reason}); expected a file of ours"
+        ) from reason
+    try:
+        size = int.from_bytes(given[:8], "little")
+        metadata = json.loads(given[8 : 8 + size]).get("__metadata__") if 8 + size <= len(given) else None
+        tensors = load(given)
+    except (SafetensorError, ValueError, AttributeError, RuntimeError) as reason:
         raise InvalidFile(f"{_called(source)} is not a safetensors file, or was cut short ({reason})") from reason
     if not metadata or _KEY not in metadata:
         raise InvalidFile(f"{_called(source)} is a safetensors file, but not one of ours: it has no {_KEY} header")
@@ -76,39 +79,6 @@ def read(source: str | Path | bytes) -> tuple[dict[str, Any], dict[str, Tensor]]
     if header.get("format") != FORMAT:
         raise InvalidFile(f"{_called(source)} has format {header.get('format')}, this version reads {FORMAT}; upgrade")
     return header, tensors
-
-
-def _read_path(path: Path) -> tuple[dict[str, str] | None, dict[str, Tensor]]:
-    """Metadata and memory-mapped tensors of one and the same file, however often another takes its name meanwhile.
-
-    safetensors opens a path twice, for the header and for the numbers. Ours is held open, so that the file system
-    cannot give its place to a newer one: if the path still leads to it afterwards, both were of it.
-    """
-    for _ in range(_TRIES):
-        try:
-            with path.open("rb") as held:
-                try:
-                    with safe_open(path, framework="pt") as file:
-                        found = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-                except (SafetensorError, OSError):
-                    if _is_at(path, held.fileno()):
-                        raise
-                    continue
-                if _is_at(path, held.fileno()):
-                    return found
-        except OSError as reason:
-            raise InvalidFile(
-                f"{path} cannot be read ({reason.strerror or reason}); expected a file of ours"
-            ) from reason
-        time.sleep(0.005)
-    raise InvalidFile(f"{path} was replaced each of the {_TRIES} times it was read; try again when it is at rest")
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except OSError:
-        return False
 
 
 @contextmanager

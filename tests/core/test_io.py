@@ -104,43 +104,6 @@ def test_foreign_and_broken_files_are_refused(tmp_path: Path) -> None:
             bc.load(path)
 
 
-def test_a_file_replaced_while_it_is_read_is_never_mixed_with_its_successor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, opened = tmp_path / "f", io.safe_open
-    for value in (1.0, 2.0):
-        bc.save_tensors({"a": torch.full((3,), value)}, tmp_path / f"{value}")
-    one, two = ((tmp_path / f"{value}").read_bytes() for value in (1.0, 2.0))
-
-    class Replaced:
-        """Takes the metadata of one file, and then another has its name."""
-
-        def __init__(self, source: Path, framework: str) -> None:
-            self.source, self.framework = source, framework
-
-        def __enter__(self) -> Any:
-            if turns:
-                turns.pop()
-                with opened(self.source, framework=self.framework) as file:
-                    self.kept = file.metadata()
-                (tmp_path / "next").write_bytes(two)
-                (tmp_path / "next").replace(self.source)
-            self.file = opened(self.source, framework=self.framework)
-            return self.file.__enter__()
-
-        def __exit__(self, *reason: Any) -> None:
-            self.file.__exit__(*reason)
-
-    monkeypatch.setattr(io, "safe_open", Replaced)
-    turns = [0, 0, 0]
-    path.write_bytes(one)
-    assert bc.load_tensors(path)["a"].tolist() == [2.0] * 3
-    assert turns == []  # each time it began again
-    turns = [0] * 1000
-    with pytest.raises(bc.InvalidFile, match="was replaced each of"):
-        bc.load_tensors(path)
-
-
 def test_loading_while_another_process_saves_gives_one_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "f"
     writer = (
