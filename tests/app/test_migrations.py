@@ -1,6 +1,7 @@
 """The migrations make exactly the tables that the code speaks of."""
 
 import threading
+from pathlib import Path
 
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -38,3 +39,29 @@ def test_several_processes_may_migrate_at_once(database_url: str) -> None:
     opened = Database.connect(database_url)
     assert is_current(opened)
     opened.dispose()
+
+
+def test_many_may_open_a_new_database_at_once(tmp_path: Path) -> None:
+    """SQLite does not wait for another's change to the write-ahead log: one in fifty rounds failed before we did."""
+    errors: list[BaseException] = []
+
+    def run(url: str, start: threading.Barrier) -> None:
+        start.wait()
+        opened = Database.connect(url)
+        try:
+            with opened.engine.begin():
+                pass
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            opened.dispose()
+
+    for round_number in range(100):
+        start = threading.Barrier(8)
+        url = f"sqlite:///{tmp_path}/{round_number}.db"
+        threads = [threading.Thread(target=run, args=(url, start)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert errors == []
