@@ -19,7 +19,7 @@ from torch.optim.adam import adam
 
 from bensemble_core.early_stopping import have_stopped, hold_out, remember
 from bensemble_core.errors import InvalidData, NotFinite
-from bensemble_core.io import below
+from bensemble_core.io import above, below
 from bensemble_core.max_norm import limit, limited_weights
 from bensemble_core.members import Members, Mode, count_members, gather
 from bensemble_core.options import STRICT
@@ -174,7 +174,7 @@ def descend(
             epoch = run.step // run.steps_per_epoch
             run.validate()
             if watch is not None:
-                watch(epoch, run.named(run.flat), run.fixed, run.kept)
+                watch(epoch, run.theta, run.fixed, run.kept)
         if ended_epoch or time.monotonic() - heard >= _QUIET_SECONDS:
             report(run.step, run.total, run.message(loss), run.snapshot)
             heard = time.monotonic()
@@ -192,7 +192,7 @@ def run_instead(run: Callable[[Call], Trained]) -> Iterator[None]:
 
 
 class _Run:
-    """The state of one descent: θ of all members as rows of one matrix [M, P], so that a step is a few operations."""
+    """The state of one descent: every tensor of θ has the members as its first axis, so a step is a few operations."""
 
     def __init__(
         self,
@@ -210,38 +210,34 @@ class _Run:
         mode: Mode | None,
     ) -> None:
         self.problem, self.data, self.options, self.objective = problem, data, options, objective
+        self.without_prior = replace(problem, prior=None)
         self.seeds = [int(s) for s in seeds]
         self.schedule = schedule or _SCHEDULES[options.schedule]
-        self.shapes = {k: v.shape[1:] for k, v in theta.items()}
-        self.sizes = [v[0].numel() for v in theta.values()]
-        nothing = data.x.new_zeros(len(self.seeds), 0, dtype=problem.dtype)
-        self.flat = torch.cat([nothing, *(v.detach().flatten(1) for v in theta.values())], 1)  # [M, P]
+        self.device = data.x.device
+        own = {"memory_format": torch.contiguous_format}
+        self.theta = {k: v.detach().clone(**own) for k, v in theta.items()}  # [M, ...]
         self.fixed = {k: v.detach().clone() for k, v in fixed.items()}
         self.kept: dict[str, Tensor] = {}
-        self.pulled = self._count_pulled(list(theta))
+        self.pulled = self._names_pulled()
         self.members: Members = gather(problem, {**theta, **fixed}, {}, transform=transform, training=True, mode=mode)
         self.held_out: Tensor | None = None  # [M, H]
         self.rows = rows  # [M, N]
         self.targets = targets  # [M, N(, T)]
         if options.patience is not None:
-            every = torch.arange(data.n_rows, device=self.flat.device).expand(len(self.seeds), -1)
+            every = torch.arange(data.n_rows, device=self.device).expand(len(self.seeds), -1)
             self.held_out, self.rows = hold_out(every if rows is None else rows, options.validation, self.seeds)
         self.n_rows = data.n_rows if self.rows is None else int(self.rows.shape[1])
         if not self.n_rows and options.epochs:
             raise InvalidData("there is nothing to train on: the data has no rows; label some, or use epochs=0")
         self.steps_per_epoch = count_steps(self.n_rows, options.batch_size)
-        self.total = options.epochs * self.steps_per_epoch if sum(self.sizes) else 0
+        self.total = options.epochs * self.steps_per_epoch if any(v.numel() for v in theta.values()) else 0
         self.step = 0
         self.order: Tensor | None = None
         self.order_epoch = -1
-        self.moment1 = torch.zeros_like(self.flat)
-        self.moment2 = torch.zeros_like(self.flat) if options.optimiser == "adam" else self.flat.new_zeros(0)
+        self.moment1 = {k: torch.zeros_like(v) for k, v in self.theta.items()}
+        self.moment2 = {k: torch.zeros_like(v) for k, v in self.theta.items() if options.optimiser == "adam"}
         self.best: dict[str, Tensor] = {}
-        self.limited = {} if options.max_norm is None else limited_weights(self.members.module, self.shapes)
-
-    def named(self, flat: Tensor) -> dict[str, Tensor]:
-        parts = torch.split(flat, self.sizes, 1) if self.sizes else ()
-        return {k: part.view(-1, *shape) for part, (k, shape) in zip(parts, self.shapes.items(), strict=True)}
+        self.limited = {} if options.max_norm is None else limited_weights(self.members.module, self.theta)
 
     def take_step(self) -> Tensor:
         """One step of every member; the losses before it, without the prior where that is `pulled`: [M]."""
@@ -254,13 +250,14 @@ class _Run:
         else:
             parts = []
             for m in range(n_members):
-                with borrowed(derive(self.seeds[m], _NOISE, self.step, 1), self.flat.device):
+                with borrowed(derive(self.seeds[m], _NOISE, self.step, 1), self.device):
                     own = x if self._shares_rows() else x[m : m + 1]
                     parts.append(self._gradient(slice(m, m + 1), own, y[m : m + 1]))
-            loss, gradient = torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+            loss = torch.cat([loss for loss, _ in parts])
+            gradient = [torch.cat(of_members) for of_members in zip(*(own for _, own in parts), strict=True)]
         self._move(gradient, self.options.lr * self.schedule(self.step / self.total))
         if self.options.max_norm is not None:
-            limit(self.named(self.flat), self.limited, self.options.max_norm)
+            limit(self.theta, self.limited, self.options.max_norm)
         self.step += 1
         return loss
 
@@ -272,14 +269,14 @@ class _Run:
         losses = []
         for m in range(len(self.seeds)):  # one by one: this happens once an epoch, and rows may be many
             held = self.held_out[m]
-            one = {k: v[m] for k, v in self.named(self.flat).items()}
+            one = {k: v[m] for k, v in self.theta.items()}
             fixed = {k: v[m] for k, v in self.fixed.items()}
             weights, extra = split_extra({**fixed, **one})
             with torch.no_grad():
                 outputs = self.members.one(weights, fixed, self.data.x[held])
                 losses.append(-self.problem.likelihood.log_prob(outputs, self.data.y[held], extra).mean())
         self.members.module.train()
-        now = {"flat": self.flat, **{f"fixed/{k}": v for k, v in self.fixed.items()}}
+        now = above("theta/", self.theta) | above("fixed/", self.fixed)
         remember(self.best, torch.stack(losses), now, self.options.patience or 0)
 
     def has_stopped(self) -> bool:
@@ -289,7 +286,7 @@ class _Run:
         value = float(loss.mean())
         epoch = -(-self.step // self.steps_per_epoch)
         if self.pulled and self.problem.prior is not None:
-            weights = {"θ": self.flat[:, : self.pulled]}
+            weights = {k: self.theta[k] for k in self.pulled}
             value -= float(self.problem.prior.log_prob(weights).mean()) / self.n_rows
         if not math.isfinite(value):
             raise NotFinite(
@@ -303,56 +300,58 @@ class _Run:
         state = {
             "step": torch.tensor(self.step),
             "seeds": torch.tensor(self.seeds),
-            "theta": self.flat,
-            "moment1": self.moment1,
-            "moment2": self.moment2,
-            **{f"fixed/{k}": v for k, v in self.fixed.items()},
-            **{f"best/{k}": v for k, v in self.best.items()},
-            **{f"kept/{k}": v for k, v in self.kept.items()},
+            **above("theta/", self.theta),
+            **above("moment1/", self.moment1),
+            **above("moment2/", self.moment2),
+            **above("fixed/", self.fixed),
+            **above("best/", self.best),
+            **above("kept/", self.kept),
         }
         return stamped(state, self._settings(), self._given())
 
     def restore(self, state: Tensors) -> None:
-        own = checked(state, self._settings(), self._given(), self.flat.device)
+        own = checked(state, self._settings(), self._given(), self.device)
         self.step = int(own["step"])
-        self.flat, self.moment1, self.moment2 = own["theta"], own["moment1"], own["moment2"]
         self.fixed = below("fixed/", own)
+        for part, found in ((self.theta, "theta/"), (self.moment1, "moment1/"), (self.moment2, "moment2/")):
+            part |= {k: own[found + k] for k in part}  # in the order of θ, whatever a file made of it
         self.best = below("best/", own)
         if self.best:
             self.best["waited"] = self.best["waited"].cpu()
         self.kept = below("kept/", own)
 
     def finish(self) -> Trained:
-        flat, fixed = self.flat, self.fixed
+        theta, fixed = self.theta, self.fixed
         if self.best:
-            flat, fixed = self.best["flat"], below("fixed/", self.best)
-        if not bool(flat.isfinite().all()):
+            theta, fixed = below("theta/", self.best), below("fixed/", self.best)
+        if not all(bool(v.isfinite().all()) for v in theta.values()):
             raise NotFinite(f"training ended with weights that are not finite; lower lr (now {self.options.lr:g})")
-        theta = {k: v.clone() for k, v in self.named(flat).items()}
         return Trained(theta=theta, fixed=fixed, kept=self.kept)
 
-    def _gradient(self, group: slice, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        leaf = self.flat[group].detach().requires_grad_()
+    def _gradient(self, group: slice, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The losses of a group of members and their gradient, a tensor for each of θ."""
+        leaves = {k: v[group].detach().requires_grad_() for k, v in self.theta.items()}
         fixed = {k: v[group] for k, v in self.fixed.items()}
+        n_members = len(self.seeds[group])
 
         def forward(theta: Tensors, x: Tensor) -> Tensor:
             draws = count_members(theta)  # an objective may run several draws of one member
-            own = fixed if draws == leaf.shape[0] else {k: v.expand(draws, *v.shape[1:]) for k, v in fixed.items()}
+            own = fixed if draws == n_members else {k: v.expand(draws, *v.shape[1:]) for k, v in fixed.items()}
             return self.members({**theta, **own}, {}, x, own_rows=x.ndim > self.data.x.ndim)
 
-        if not self.pulled:
+        if self.pulled:
+            batch = Batch(x=x, y=y, n_rows=self.n_rows, seeds=(), group=group)
+            loss = log_joint(self.without_prior, forward, leaves, batch)
+        else:
             seeds = [derive(s, _NOISE, self.step) for s in self.seeds[group]]
             done = self.step / self.total
             batch = Batch(x=x, y=y, n_rows=self.n_rows, seeds=seeds, group=group, done=done)
-            loss = self.objective(self.problem, forward, self.named(leaf), batch)
-            (gradient,) = torch.autograd.grad(loss.sum(), leaf)
-            return loss.detach(), gradient
-        batch = Batch(x=x, y=y, n_rows=self.n_rows, seeds=(), group=group)
-        loss = log_joint(replace(self.problem, prior=None), forward, self.named(leaf), batch)
-        (gradient,) = torch.autograd.grad(loss.sum(), leaf)
-        if not self._pulls_in_step():
-            gradient[:, : self.pulled].add_(self.flat[group, : self.pulled], alpha=self._pull())
-        return loss.detach(), gradient
+            loss = self.objective(self.problem, forward, leaves, batch)
+        slopes = torch.autograd.grad(loss.sum(), list(leaves.values()), materialize_grads=True)
+        gradient = dict(zip(leaves, (slope.contiguous() for slope in slopes), strict=True))  # the fused step needs it
+        if not self._pulls_in_step():  # not in place: autograd may give one tensor for two
+            gradient |= {k: gradient[k].add(self.theta[k][group], alpha=self._pull()) for k in self.pulled}
+        return loss.detach(), list(gradient.values())
 
     def _pull(self) -> float:
         """−∇ log p(θ) / N = pull · θ under a Normal prior."""
@@ -361,18 +360,16 @@ class _Run:
 
     def _pulls_in_step(self) -> bool:
         """Adam adds pull · θ to the gradient as it reads both (the coupled decay, which is the prior's gradient)."""
-        return self.options.optimiser == "adam" and 0 < self.pulled == self.flat.shape[1]
+        return self.options.optimiser == "adam" and 0 < len(self.pulled) == len(self.theta)
 
-    def _count_pulled(self, names: Sequence[str]) -> int:
-        """How many of the first columns of θ a Normal prior covers, where the objective is plain `log_joint`.
+    def _names_pulled(self) -> tuple[str, ...]:
+        """What a Normal prior covers of θ, where the objective is plain `log_joint`; else nothing.
 
         Its gradient θ / scale² is then added in place, and its value found when somebody asks for it: through autograd
-        it costs as much as the network. 0: not so.
+        it costs as much as the network.
         """
-        n_weights = sum(not name.startswith("likelihood/") for name in names)
-        ordered = not any(name.startswith("likelihood/") for name in names[:n_weights])
-        plain = self.objective is log_joint and type(self.problem.prior) is Normal and ordered
-        return sum(self.sizes[:n_weights]) if plain else 0
+        plain = self.objective is log_joint and type(self.problem.prior) is Normal
+        return tuple(split_extra(self.theta)[0] if plain else ())
 
     def _shares_rows(self) -> bool:
         return self.rows is None and self.steps_per_epoch == 1 and self.data.augment is None
@@ -384,7 +381,7 @@ class _Run:
             return self.data.x, y
         epoch, at = divmod(self.step, self.steps_per_epoch)
         if self.order is None or self.order_epoch != epoch:
-            order = torch.stack([permutation(self.n_rows, s, _ORDER, epoch) for s in self.seeds]).to(self.flat.device)
+            order = torch.stack([permutation(self.n_rows, s, _ORDER, epoch) for s in self.seeds]).to(self.device)
             self.order = order if self.rows is None else self.rows.gather(1, order)
             self.order_epoch = epoch
         start, stop = (self.n_rows * i // self.steps_per_epoch for i in (at, at + 1))
@@ -394,18 +391,20 @@ class _Run:
         own = torch.arange(n_members, device=chosen.device)[:, None]
         return self.data.x[chosen], self.targets[own, chosen]
 
-    def _move(self, gradient: Tensor, lr: float) -> None:
+    def _move(self, gradient: Sequence[Tensor], lr: float) -> None:
+        theta, moment1 = list(self.theta.values()), list(self.moment1.values())
         if self.options.optimiser == "sgd":
-            self.moment1.mul_(self.options.momentum).add_(gradient)
-            self.flat.sub_(self.moment1, alpha=lr)
+            for value, slope, moment in zip(theta, gradient, moment1, strict=True):
+                moment.mul_(self.options.momentum).add_(slope)
+                value.sub_(moment, alpha=lr)
             return
         adam(
-            [self.flat],
-            [gradient],
-            [self.moment1],
-            [self.moment2],
+            theta,
+            list(gradient),
+            moment1,
+            list(self.moment2.values()),
             [],
-            [torch.tensor(float(self.step), device=self.flat.device)],
+            [torch.tensor(float(self.step), device=self.device) for _ in theta],
             amsgrad=False,
             beta1=_BETA1,
             beta2=_BETA2,
@@ -414,7 +413,7 @@ class _Run:
             eps=_EPSILON,
             maximize=False,
             foreach=False,
-            fused=self.flat.device.type in ("cpu", "cuda"),
+            fused=self.device.type in ("cpu", "cuda"),
         )
 
     def _augmented(self, x: Tensor) -> Tensor:
@@ -439,7 +438,7 @@ class _Run:
         likelihood = self.problem.likelihood
         given = (type(likelihood).__name__, *(getattr(likelihood, name, None) for name in ("noise", "learn_noise")))
         prior = None if self.problem.prior is None else self.problem.prior.to_json()
-        network = (list(self.shapes.items()), str(self.flat.dtype))
+        network = [(k, v.shape[1:], str(v.dtype)) for k, v in self.theta.items()]
         return (self.options, self.seeds, self.n_rows, network, prior, given, self.data.augment is not None)
 
 

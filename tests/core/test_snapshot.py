@@ -36,13 +36,13 @@ def weights_by_epoch(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], lis
     rates: list[float] = []
     move = training._Run._move
 
-    def note(run: Any, gradient: Tensor, lr: float) -> None:
+    def note(run: Any, gradient: list[Tensor], lr: float) -> None:
         if not run.step:
             seen.clear()
             rates.clear()
-            seen.append(run.flat.clone())
+            seen.append(torch.cat([v.flatten(1) for v in run.theta.values()], 1))
         move(run, gradient, lr)
-        seen.append(run.flat.clone())
+        seen.append(torch.cat([v.flatten(1) for v in run.theta.values()], 1))
         rates.append(lr)
 
     monkeypatch.setattr(training._Run, "_move", note)

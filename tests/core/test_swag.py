@@ -28,8 +28,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch, n: int, seed: int = 3) -> Tensor:
     mixing = torch.tensor([[2.0, 0.0, 0.0], [1.5, 1.0, 0.0], [-1.0, 0.5, 0.3]], dtype=torch.float64)
     walk = torch.randn(n, 2, 1, 3, generator=g, dtype=torch.float64) @ mixing.T + 5
 
-    def move(run: Any, gradient: Tensor, lr: float) -> None:
-        run.flat = walk[run.step, : len(run.seeds)].flatten(1).clone()
+    def move(run: Any, gradient: list[Tensor], lr: float) -> None:
+        run.theta["weight"] = walk[run.step, : len(run.seeds)].clone()
 
     monkeypatch.setattr(training._Run, "_move", move)
     return walk
