@@ -74,6 +74,11 @@ class Ensemble:
         with own_modes():
             return self.stored_plan or plan(self.problem, self.stacked, self.shared, self.transform)
 
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether threads that predict different rows run side by side, and faster than one with threads inside."""
+        return self._members.is_concurrent and self.device.type == "cpu"
+
     def predict(self, x: Rows) -> Predictive:
         """Every member's distribution for every row: x [N, ...] -> a Predictive of [M, N, …]."""
         parts = list(self.iter_predict(x))

@@ -50,6 +50,11 @@ class Members:
     layout: Layout = "contiguous"
     lock: Lock = field(default_factory=Lock)  # functional_call swaps the module's tensors: one thread at a time
 
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether threads may run at once: batched products need neither the module nor its lock."""
+        return self.dense is not None
+
     def __call__(self, stacked: Tensors, shared: Tensors, x: Tensor, *, own_rows: bool = False) -> Tensor:
         """Outputs of all members: x [N, ...] for all, or with `own_rows` [M, N, ...] -> [M, N, O]."""
         if self.mode == "vmap" and self.dense is not None:

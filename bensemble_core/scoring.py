@@ -12,6 +12,7 @@ from bensemble_core.acquisition import ACQUISITIONS, kernels, resolve_acquisitio
 from bensemble_core.acquisition.entries import Entry, Rows, SelectionEntry
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from bensemble_core.threads import in_order
 from bensemble_core.types import Family
 
 # The same everywhere: chunk boundaries are part of what fixes a score's last bits.
@@ -33,6 +34,9 @@ class Scorable(Protocol):
 
     @property
     def log_weights(self) -> Tensor | None: ...
+
+    @property
+    def is_concurrent(self) -> bool: ...  # several threads may predict at once, and gain by it
 
     def iter_predict(self, x: Tensor, chunk_rows: int) -> Iterator[Predictive]: ...
 
@@ -97,20 +101,31 @@ def score_shards(
         if ensemble is not None and "ensemble" in needs:
             check_family(ensemble.family, ACQUISITIONS, options.name)
     aim = _target(ensemble, target, acquisitions)
+    predicting = ensemble if "ensemble" in needs else None
     total, done = sum(map(len, shards)), 0
+
+    def chunks() -> Iterator[tuple[Array, Rows]]:
+        first = first_row
+        for shard in shards:
+            for start in range(0, len(shard), chunk_rows):
+                chunk = shard[start : start + chunk_rows]
+                yield chunk, Rows(seed=seed, first=first, count=len(chunk), target=aim)
+                first += len(chunk)
+
+    def work(given: tuple[Array, Rows]) -> Tensor:
+        chunk, rows = given
+        with torch.no_grad():
+            predictive = None if predicting is None else _predict(predicting, chunk, chunk_rows)
+            columns = [column[: len(chunk)] for column in _columns(predictive, acquisitions, rows)]
+            return torch.stack([_finite(column.cpu(), rows.first) for column in columns])
+
+    side_by_side = predicting is not None and predicting.is_concurrent and total > chunk_rows
     parts: list[Tensor] = []
-    for shard in shards:
-        for start in range(0, len(shard), chunk_rows):
-            chunk = shard[start : start + chunk_rows]
-            rows = Rows(seed=seed, first=first_row + done, count=len(chunk), target=aim)
-            with torch.no_grad():
-                uses_ensemble = ensemble is not None and "ensemble" in needs
-                predictive = _predict(ensemble, chunk, chunk_rows) if ensemble is not None and uses_ensemble else None
-                columns = [column[: len(chunk)] for column in _columns(predictive, acquisitions, rows)]
-            parts.append(torch.stack([_finite(column.cpu(), rows.first) for column in columns]))
-            done += len(chunk)
-            if report is not None:
-                report(done, total, f"scored {done} of {total} rows")
+    for part in in_order(work, chunks(), torch.get_num_threads() if side_by_side else 1):
+        parts.append(part)
+        done += part.shape[1]
+        if report is not None:
+            report(done, total, f"scored {done} of {total} rows")
     return torch.cat(parts, dim=1) if parts else torch.empty(len(acquisitions), 0)
 
 

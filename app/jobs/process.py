@@ -18,6 +18,9 @@ from app.settings import Settings
 SEND_SECONDS = 30.0
 DEATH_SECONDS = 10.0
 LAST_BREATH_SECONDS = 1.0
+# Without these glibc hands the megabytes of every layer back to the system and asks for them anew: measured, an eighth
+# of the time of scoring went into pages. Other C libraries do not know the names.
+KEEP_FREED_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(16 << 20)}
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +34,7 @@ class ChildProcess:
     def spawn(cls, settings: Settings, handlers: Mapping[str, str], preload: Sequence[str]) -> "ChildProcess":
         ours, theirs = socket.socketpair()
         ours.settimeout(SEND_SECONDS)  # a stopped child must not stop us
-        environment = dict(os.environ)
+        environment = {**KEEP_FREED_MEMORY, **os.environ}
         if settings.threads:
             environment |= {name: str(settings.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         with theirs:

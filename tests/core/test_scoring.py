@@ -41,6 +41,7 @@ class LinearEnsemble:
         self.weights = torch.randn(n_members, n_inputs, n_outputs, generator=rng)
         self.family = family
         self.log_weights: Tensor | None = None
+        self.is_concurrent = True
         self.longest = 0
 
     @property
