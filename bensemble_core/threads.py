@@ -11,7 +11,8 @@ from typing import TypeVar
 
 import torch
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 
 _AHEAD = 2  # pieces a thread that may be under way or waiting to be taken
 
