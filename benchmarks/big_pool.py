@@ -42,7 +42,7 @@ class Measured:
 
 
 class Memory:
-    """Private and mapped pages of a process and all below it, looked at twenty times a second."""
+    """Private and mapped pages of a process and all below it, looked at five times a second."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
@@ -55,6 +55,14 @@ class Memory:
     def read(self) -> int:
         return sum(self._of(each, "io_counters", "read_bytes") for each in self._family())
 
+    def settled(self) -> int:
+        """Once it has not grown for two seconds: until then processes are starting."""
+        last = [0]
+        while len(last) < 10 or last[-1] - last[-10] > 1 << 20:
+            last.append(self.now())
+            time.sleep(0.2)
+        return last[-1]
+
     @contextmanager
     def watched(self) -> Iterator[None]:
         thread = threading.Thread(target=self._watch)
@@ -66,7 +74,7 @@ class Memory:
             thread.join()
 
     def _watch(self) -> None:
-        while not self._done.wait(0.05):
+        while not self._done.wait(0.2):
             self.peak = max(self.peak, self.now())
 
     def _family(self) -> list[psutil.Process]:
@@ -129,7 +137,7 @@ def measure(folder: Path, client: Client, pool_id: str, environment: dict[str, s
         warm = client.post(f"/v1/pools/{pool_id}/rankings", {"acquisition": {"name": "random"}, "k": 1})
         done(client, warm["job"]["id"])
         memory = Memory(worker.pid)
-        idle, read = memory.now(), memory.read()
+        idle, read = memory.settled(), memory.read()
         with memory.watched():
             started = time.monotonic()
             asked = client.post(f"/v1/pools/{pool_id}/rankings", wanted)

@@ -8,17 +8,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core.design.counting import N_LEGENDRE
 from bensemble_core.design.eig import Estimates, estimate
 from bensemble_core.design.infer import grid_belief, infer, next_frame
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event, Model
-from bensemble_core.design.nodes import N_PANELS
 from bensemble_core.design.points import Array, fits, fits_grid
+from bensemble_core.design.shelf import n_outcomes
 
 TOLERANCE = 1e-7  # nats
 MAX_LEVEL = {1: 8, 2: 8, 3: 2}
 MAX_CELLS = 20_000_000  # points × outcomes × designs worked through on one level
+N_LOOKED_AT = 8  # designs that tell how many outcomes there are
 
 
 def estimated(model: Model, events: Sequence[Event], rows: Tensor, memory: Memory, *, seed: int) -> Estimates:
@@ -50,9 +50,11 @@ def sharpened(
         rough = (wanted & (found.se > TOLERANCE)).nonzero()[0]
         if not len(rough):
             break
-        following = next_frame(grid_belief(model, events, memory, level=level - 1))
-        n_outcomes = 2 if model.is_discrete else N_PANELS * N_LEGENDRE
-        affordable = MAX_CELLS // (following.size * model.prior.n_listed * n_outcomes)
+        before = grid_belief(model, events, memory, level=level - 1)
+        following = next_frame(before)
+        some = rough[np.linspace(0, len(rough) - 1, N_LOOKED_AT).round().astype(np.int64)]
+        n = n_outcomes(model, before.points, rows[torch.from_numpy(some)])
+        affordable = MAX_CELLS // (following.size * model.prior.n_listed * n)
         if not fits(model.prior, following) or not affordable:
             break
         if len(rough) > affordable:  # the most promising ones

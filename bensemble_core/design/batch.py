@@ -15,7 +15,16 @@ from torch import Tensor
 
 from bensemble_core.design.belief import PointBelief
 from bensemble_core.design.bounds import bounds
-from bensemble_core.design.eig import Estimates, Gains, bounded, estimate, gains, slope
+from bensemble_core.design.eig import (
+    Estimates,
+    bounded,
+    estimate,
+    gains,
+    grid_error,
+    jackknife,
+    slope,
+    weight_columns,
+)
 from bensemble_core.design.gaussian import GaussianBelief, gaussian_eig, linear_form
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Model
@@ -101,21 +110,49 @@ def conditional(model: Model, batch: Batch, rows: Tensor, memory: Memory, *, see
         found = bounded(bounds(model, batch.belief, together, seed=seed))
         return replace(found, eig=np.maximum(found.eig - batch.gain, 0), lower=None, upper=None)
     probs = batch.probs.numpy()
-    parts = [average(gains(t, batch.columns, points), probs) for t in blocks(model, points, rows, memory)]
-    eig, spread, utility = (np.concatenate(column) for column in zip(*parts, strict=True))
-    se = spread / len(probs) ** 0.5 if batch.is_sampled else np.zeros_like(eig)
+    own = weight_columns(batch.belief)
+    own = own[:, :1] if batch.belief.points.groups is not None and batch.belief.method == "particles" else own
+    columns = torch.cat([own, batch.columns], 1)
+    parts = [gains(table, columns, points) for table in blocks(model, points, rows, memory)]
+    eig, utility, missing = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("eig", "utility", "missing")
+    )
+    n = own.shape[1]
+    mean, spread = average(eig[:, n:], probs)
+    shift, error = _alone(model, batch, rows, eig[:, :n], memory, seed)
     return Estimates(
-        eig=np.maximum(eig, 0),
-        se=se + batch.se,
+        eig=np.maximum(mean + shift, 0),
+        se=error + missing + spread / len(probs) ** 0.5 * batch.is_sampled,
         method=method_of(model, points, rows, memory),
-        utility=utility if model.utility is not None else None,
+        utility=utility[:, n:] @ probs if model.utility is not None else None,
     )
 
 
-def average(found: Gains, probs: Array) -> tuple[Array, Array, Array]:
-    """Mean and spread of EIG over the columns, and the mean utility: [J] each."""
-    mean = found.eig @ probs
-    return mean, np.sqrt((found.eig - mean[:, None]) ** 2 @ probs), found.utility @ probs
+def average(by_column: Array, probs: Array) -> tuple[Array, Array]:
+    """Mean and spread over the columns: [J] each."""
+    mean = by_column @ probs
+    return mean, np.sqrt((by_column - mean[:, None]) ** 2 @ probs)
+
+
+def _alone(
+    model: Model, batch: Batch, rows: Tensor, by_column: Array, memory: Memory, seed: int
+) -> tuple[Array, Array]:
+    """How far points are off, judged by designs [J, D] on their own: what to add, and the error that is left.
+
+    After an outcome of the members fewer particles are effective, and the error is greater by as much.
+    """
+    assert isinstance(batch.belief, PointBelief)
+    nothing = np.zeros(len(rows))
+    if batch.belief.method != "particles":
+        return nothing, grid_error(by_column)
+    assert batch.columns is not None
+    assert batch.probs is not None
+    thinner = float(batch.columns.square().sum(0) @ batch.probs / batch.belief.weights.square().sum())
+    if batch.belief.points.groups is None:
+        return nothing, thinner * jackknife(by_column)[1]
+    exact = estimate(model, batch.belief, rows, memory, seed=seed)
+    shift = exact.eig - by_column[:, 0]
+    return shift, thinner * (exact.se + np.abs(shift))
 
 
 def _told(model: Model, belief: GaussianBelief, rows: Tensor) -> GaussianBelief:

@@ -1,6 +1,7 @@
 """The posterior as weighted points: moments, quantiles, draws, and the entropy that observations have removed."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -12,6 +13,7 @@ from scipy import special
 from torch import Tensor
 
 from bensemble_core.design.convergence import axis_errors
+from bensemble_core.design.marginals import curve, draws
 from bensemble_core.design.points import Points, taken
 from bensemble_core.errors import InvalidOption
 from bensemble_core.randomness import generator
@@ -20,6 +22,7 @@ Method = Literal["grid", "listed", "particles", "gaussian"]
 Array = npt.NDArray[np.float64]
 KERNEL = 0.35  # width of the smoothing of a grid seen askew, in posterior sds
 NEGLIGIBLE = 2e-9  # of the greatest weight, for a first look
+N_ZOOMS = 3
 SUMMARY = (0.025, 0.25, 0.5, 0.75, 0.975)
 
 
@@ -147,22 +150,28 @@ class PointBelief:
         if not 0 < q < 1:
             raise InvalidOption(f"a quantile is asked for at a probability between 0 and 1, got {q}")
         if name is None:
-            return {each: self._inverse(each, q) for each in self.names}
-        return self._inverse(self._known(name), q)
+            return {each: float(self._inverse(each, np.array(q))) for each in self.names}
+        return float(self._inverse(self._known(name), np.array(q)))
 
     def hdi(self, mass: float = 0.95) -> dict[str, tuple[float, float]]:
         if not 0 < mass < 1:
             raise InvalidOption(f"the mass of an interval is between 0 and 1, got {mass}")
-        found = {}
-        for name in self.names:
-            starts = np.linspace(0, 1 - mass, 202)[1:-1].tolist()
-            ends = [(self._inverse(name, p), self._inverse(name, p + mass)) for p in starts]
-            found[name] = min(ends, key=lambda pair: pair[1] - pair[0])
-        return found
+        return {name: self._shortest(name, mass) for name in self.names}
+
+    def _shortest(self, name: str, mass: float) -> tuple[float, float]:
+        """Looked for on a mesh of where it begins, and again on a finer one around the best."""
+        low, high, best = 0.0, 1 - mass, 0.0
+        for _ in range(1 if name in self.points.listed else N_ZOOMS):
+            starts = np.linspace(low, high, 202)[1:-1]
+            widths = self._inverse(name, starts + mass) - self._inverse(name, starts)
+            best = float(starts[int(widths.argmin())])
+            low, high = max(0.0, best - starts[1] + starts[0]), min(1 - mass, best + starts[1] - starts[0])
+        ends = self._inverse(name, np.array([best, best + mass]))
+        return float(ends[0]), float(ends[1])
 
     def marginal(self, name: str, n: int = 201) -> tuple[list[float], list[float]]:
-        values, weights = self._sorted(self._known(name))
-        if name in self.points.listed:
+        if self._known(name) in self.points.listed:
+            values, weights = self._sorted(name)
             return values.tolist(), weights.tolist()
         at, below = self._curve(name)
         edges = np.linspace(np.interp(0.0005, below, at), np.interp(0.9995, below, at), n + 1)
@@ -170,6 +179,10 @@ class PointBelief:
         return (0.5 * (edges[1:] + edges[:-1])).tolist(), (rise / np.diff(edges)).tolist()
 
     def samples(self, n: int, seed: int = 0) -> dict[str, Tensor]:
+        """Continuous parameters on a grid take values between its points too, those of a list only their own."""
+        if self.method == "grid" and self.points.prior is not None:
+            drawn = draws(self.points, self.mass, n, seed)
+            return {name: drawn[name] for name in self.names}
         index = self.draw(n, seed)
         return {name: self.points.values[name][index] for name in self.names}
 
@@ -208,23 +221,33 @@ class PointBelief:
         values, where = np.unique(self.points.values[name].numpy(), return_inverse=True)
         return values, np.bincount(where, self.mass, len(values)).astype(np.float64)
 
-    def _inverse(self, name: str, q: float) -> float:
-        """The q-quantile of one parameter."""
-        values, weights = self._sorted(name)
+    def _inverse(self, name: str, q: Array) -> Array:
+        """Quantiles of one parameter."""
         if name in self.points.listed:
-            place = int(np.searchsorted(weights.cumsum(), q - 1e-12))
-            return float(values[min(place, len(values) - 1)])
+            values, weights = self._sorted(name)
+            places = np.searchsorted(weights.cumsum(), q - 1e-12)
+            return values[np.minimum(places, len(values) - 1)]
         at, below = self._curve(name)
-        return float(np.interp(q, below, at))
+        if self.method == "particles":
+            return np.interp(q, below, at)
+        if name not in self._inverses:
+            from scipy.interpolate import PchipInterpolator  # slow to import, and only summaries need it
+
+            below, first = np.unique(below, return_index=True)
+            self._inverses[name] = PchipInterpolator(below, at[first])
+        return np.asarray(self._inverses[name](q))
+
+    @cached_property
+    def _inverses(self) -> dict[str, Callable[[Array], Array]]:
+        return {}
 
     def _curve(self, name: str) -> tuple[Array, Array]:
         """The distribution function of one parameter on a fine mesh: values and the mass below each."""
         if name not in self._curves:
-            values, weights = self._sorted(name)
-            frame = self.points.frame
-            if self.method == "grid" and frame is not None and len(values) in frame.n:
-                self._curves[name] = along_axis(values, weights)
+            if self.method == "grid" and self.points.prior is not None:
+                self._curves[name] = curve(self.points, self.mass, name)
             else:
+                values, weights = self._sorted(name)
                 width = 0.0 if self.method == "particles" else KERNEL * self.sd[name]
                 self._curves[name] = across(values, weights, width)
         return self._curves[name]
@@ -232,19 +255,6 @@ class PointBelief:
     @cached_property
     def _curves(self) -> dict[str, tuple[Array, Array]]:
         return {}
-
-
-def along_axis(values: Array, weights: Array, n_between: int = 32) -> tuple[Array, Array]:
-    """From masses at the nodes of an equally spaced axis, whatever monotone map leads from there to θ.
-
-    The density along the axis is a cubic spline through the masses, θ a monotone one through the nodes.
-    """
-    from scipy.interpolate import CubicSpline, PchipInterpolator  # slow to import, and only summaries need them
-
-    nodes = np.arange(len(values), dtype=np.float64)
-    mesh = np.linspace(0, len(values) - 1, n_between * (len(values) - 1) + 1)
-    below = np.maximum.accumulate(CubicSpline(nodes, weights).antiderivative()(mesh))
-    return np.asarray(PchipInterpolator(nodes, values)(mesh)), below / below[-1]
 
 
 def across(values: Array, weights: Array, width: float, n_bins: int = 2048) -> tuple[Array, Array]:

@@ -131,6 +131,15 @@ class JointPrior:
 
     def at(self, z: Tensor, index: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Scores [P, K] and numbers of points [P, B] -> values by name [P], log p(θ) [P] in the units of θ."""
+        values, log_density = self.at_scores(z)
+        for column, listed in enumerate(self.listed):
+            found, term = listed.pick(index[:, column])
+            values |= found
+            log_density = log_density + term
+        return values, log_density
+
+    def at_scores(self, z: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """The same of the continuous parameters alone."""
         values: dict[str, Tensor] = {}
         log_density = z.new_zeros(z.shape[0])
         start = 0
@@ -139,11 +148,23 @@ class JointPrior:
             values |= found
             log_density = log_density + term
             start += block.n_scores
-        for column, listed in enumerate(self.listed):
-            found, term = listed.pick(index[:, column])
-            values |= found
-            log_density = log_density + term
         return values, log_density
+
+    def coordinate(self, name: str) -> tuple[int, list[float], float, Prior | None]:
+        """A continuous parameter as a map of o + Σ m_j z_j: its axis, m [K] (0 beyond that axis), o, and the prior that
+        maps it, or None for the sum itself."""
+        start = 0
+        for block in self.continuous:
+            if name in block.names:
+                i = block.names.index(name)
+                slopes = [0.0] * self.n_scores
+                if isinstance(block, Scalar):
+                    slopes[start] = 1.0
+                    return start, slopes, 0.0, block.prior
+                slopes[start : start + block.n_scores] = block.factor[i].tolist()
+                return start + i, slopes, float(block.mean[i]), None
+            start += block.n_scores
+        raise KeyError(name)
 
     def draw(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Uniforms [P, K + B] in (0, 1) -> scores [P, K], numbers of points [P, B]."""

@@ -15,6 +15,7 @@ from scipy import special
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from bensemble_core.design.counting import digamma_remainder, remainder
 from bensemble_core.design.families import Arguments, Family, Fault, not_positive, outside
 
 LOG_2PI = math.log(2 * math.pi)
@@ -186,18 +187,26 @@ class Beta(_Plain):
         return torch.sigmoid(c)
 
     def log_density(self, arguments: Arguments, c: Tensor) -> Tensor:
+        """−n KL(mean ‖ σ(c)) and what Stirling's series adds: without the large terms that cancel each other."""
         a, b = _shapes(arguments)
-        return a * logsigmoid(c) + b * logsigmoid(-c) - _log_beta(a, b)
+        n, mean = a + b, arguments["mean"]
+        away = c - torch.logit(mean)
+        small = away.clamp(-1, 1)  # log(σ(c) / mean) = −log(mean + (1 − mean) e^(−away))
+        near = -a * torch.log1p((1 - mean) * torch.expm1(-small)) - b * torch.log1p(mean * torch.expm1(small))
+        far = a * (logsigmoid(c) - mean.log()) + b * (logsigmoid(-c) - torch.log1p(-mean))
+        rest = remainder(n) - remainder(a) - remainder(b) + 0.5 * (a.log() + b.log() - n.log() - LOG_2PI)
+        return torch.where(away.abs() < 1, near, far) + rest
 
     def log_prob(self, arguments: Arguments, y: Tensor) -> Tensor:
-        a, b = _shapes(arguments)
-        return (a - 1) * y.log() + (b - 1) * torch.log1p(-y) - _log_beta(a, b)
+        log_y, log_rest = y.log(), torch.log1p(-y)
+        return self.log_density(arguments, log_y - log_rest) - log_y - log_rest
 
     def entropy(self, arguments: Arguments) -> Tensor:
-        """That of y less E log(y (1 − y))."""
+        """log B(a, b) − a ψ(a) − b ψ(b) + n ψ(n), in the same way."""
         a, b = _shapes(arguments)
-        psi = torch.special.digamma
-        return _log_beta(a, b) - a * psi(a) - b * psi(b) + (a + b) * psi(a + b)  # type: ignore[no-any-return]
+        n = a + b
+        gap = [remainder(x) - x * digamma_remainder(x) for x in (a, b, n)]
+        return 0.5 + 0.5 * (LOG_2PI + n.log() - a.log() - b.log()) + gap[0] + gap[1] - gap[2]
 
     def place(self, arguments: Arguments, score: float) -> Tensor:
         a, b = (t.detach().numpy() for t in _shapes(arguments))
@@ -225,10 +234,6 @@ def _log_quantile(a: Array, b: Array, p: float, *, above: float | None = None) -
 def _shapes(arguments: Arguments) -> tuple[Tensor, Tensor]:
     mean, concentration = torch.broadcast_tensors(arguments["mean"], arguments["concentration"])  # type: ignore[no-untyped-call]
     return mean * concentration, (1 - mean) * concentration
-
-
-def _log_beta(a: Tensor, b: Tensor) -> Tensor:
-    return torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)
 
 
 CONTINUOUS: dict[str, Any] = {

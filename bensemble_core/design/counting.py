@@ -67,6 +67,14 @@ def remainder(y: Tensor) -> Tensor:
     return torch.where(y >= MANY, series, plain)
 
 
+def digamma_remainder(x: Tensor) -> Tensor:
+    """What ψ(x) has beyond log x − 1 / 2x."""
+    large = x.clamp(min=MANY)
+    series = (-1 / 12 + (1 / 120) / large.square()) / large.square()
+    small = x.clamp(max=MANY)
+    return torch.where(x >= MANY, series, torch.special.digamma(small) - small.log() + 0.5 / small)
+
+
 def log_ratio(away: Tensor, log_plainly: Tensor) -> Tensor:
     """log(1 + away), from the logarithms themselves where `away` is not small."""
     near = away.abs() < 0.5

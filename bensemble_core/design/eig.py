@@ -4,15 +4,16 @@
     p̄(y) = Σ_p w_p p(y | θ_p),    p(y | φ) = Σ_{p: φ_p = φ} w_p p(y | θ_p) / w_φ
 
 with the sum over y an enumeration or a quadrature. Columns of weights are worked through together: the belief's own,
-and those from which the error is read (every second point of a grid; eighths of a cloud of particles). After the one
+and those from which the error is read (every second point of a grid; sixteenths of a cloud of particles). After the one
 large product everything is small, and in numpy, whose small operations cost a fraction of torch's.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy import special
 from torch import Tensor
@@ -23,11 +24,13 @@ from bensemble_core.design.convergence import remaining
 from bensemble_core.design.gaussian import GaussianBelief, gaussian_eig
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Model
+from bensemble_core.design.nuisances import MEMBERS, aligned, leftover
 from bensemble_core.design.points import Array, Points
-from bensemble_core.design.shelf import blocks, method_of
+from bensemble_core.design.shelf import blocks, method_of, passed
 from bensemble_core.design.tables import Layout, Method, Stream, Table
+from bensemble_core.design.tails import beyond, unseen
 
-N_PARTS = 8  # of a cloud, to see how much its estimates vary
+N_PARTS = 16  # of a cloud, to see how much its estimates vary
 ROUNDING = 1e-14
 LOG_TINY = 40.0  # −p log p changes by so many times what a p changes by, unless that is smaller still
 
@@ -94,12 +97,31 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
     if method == "bounds":
         return bounded(bounds(model, belief, rows, seed=seed))
     columns = weight_columns(belief)
-    parts = [gains(table, columns, belief.points) for table in blocks(model, belief.points, rows, memory)]
+    n_columns = columns.shape[1]
+    has_rims = model.utility is not None and belief.points.strides is not None
+    if has_rims:
+        columns = torch.cat(
+            [columns, *(belief.weights[:, None] * torch.from_numpy(x)[:, None] for x in belief.points.inner)], 1
+        )
+    has_cells = belief.method == "particles" and belief.points.groups is not None
+    parts = [
+        gains(table, columns, belief.points, is_joint=has_cells, has_worth=belief.method == "particles")
+        for table in blocks(model, belief.points, rows, memory)
+    ]
+    missing = joined([part.missing for part in parts])
     by_column = joined([part.eig for part in parts])  # [J, c]
     utility = joined([part.utility for part in parts]) if model.utility is not None else None  # [J, c]
+    if belief.method == "particles":
+        eig, se = _from_particles(model, belief, rows, by_column)
+        if utility is not None:
+            se = jackknife(utility)[1] + joined([unseen(part.worth, belief.mass) for part in parts])
+    else:
+        eig, se = by_column[:, 0], grid_error((by_column if utility is None else utility)[:, :n_columns])
+        if has_rims and utility is not None:
+            se = se + beyond(utility[:, 0], *utility[:, n_columns:].T)
     return Estimates(
-        eig=np.maximum(by_column[:, 0], 0),
-        se=_error(by_column if utility is None else utility, belief) + joined([part.missing for part in parts]),
+        eig=np.maximum(eig, 0),
+        se=se + missing,
         method=method,
         utility=None if utility is None else utility[:, 0],
     )
@@ -125,6 +147,7 @@ class Gains:
     eig: Array  # [J, c]
     missing: Array  # [J] what the nodes over y leave out and rounding adds, in nats
     utility: Array  # [J, c], empty without a utility
+    worth: Array  # [J, P], the utility at each point; empty unless it is asked for
 
 
 def weight_columns(belief: PointBelief) -> Tensor:
@@ -138,24 +161,30 @@ def weight_columns(belief: PointBelief) -> Tensor:
             columns[places, column] = some / (some.sum() or 1.0)
         return torch.from_numpy(columns)
     if belief.method == "particles":
-        # blocks of neighbours: each is spread over the prior, where every eighth Sobol point is not
-        part = np.arange(len(w)) * N_PARTS // len(w)
-        split = w[:, None] * (part[:, None] == np.arange(N_PARTS))
-        return torch.from_numpy(np.concatenate([w[:, None], split / split.sum(0)], 1))
+        left = w[:, None] * (_parts(len(w))[:, None] != np.arange(N_PARTS))
+        return torch.from_numpy(np.concatenate([w[:, None], left / left.sum(0)], 1))
     return belief.weights[:, None]
 
 
-def gains(table: Table | Stream, columns: Tensor, points: Points) -> Gains:
-    """EIG of a block of designs under each column of weights [P, c]: one matrix product."""
+def gains(
+    table: Table | Stream, columns: Tensor, points: Points, *, is_joint: bool = False, has_worth: bool = False
+) -> Gains:
+    """EIG of a block of designs under each column of weights [P, c]: one matrix product. Where it `is_joint`, all
+    parameters count as targets."""
     product: Array = table.times(columns).numpy()  # [(Y + …) J, c]
     marginal = _marginals(table, product)
-    given = table.entropies(product) if points.groups is None else _grouped(table, columns, points)
+    has_groups = points.groups is not None and not is_joint
+    given = _grouped(table, columns, points) if has_groups else table.entropies(product)
     missing = np.full(table.n_designs, ROUNDING + LOG_TINY * table.n_outcomes * table.error)
     if not table.is_complete:
         mass = marginal[..., 0] if table.node_weights is None else table.node_weights.numpy() * marginal[..., 0]
         short = np.abs(1 - mass.sum(0))
-        missing = missing + short * (1 + np.abs(np.log(np.maximum(short, 1e-300))))
-    return Gains(eig=_entropy(marginal, table) - given, missing=missing, utility=table.utilities(product))
+        lacks = 1 + np.abs(np.log(np.maximum(short, 1e-300)))
+        if table.node_weights is not None:  # what is not seen can tell as much as fits into the range of the outcomes
+            lacks = lacks + np.maximum(np.log(table.node_weights.numpy().sum(0)) - given[:, 0], 0)
+        missing = missing + short * lacks
+    worth = table.worth().numpy() if has_worth else np.empty((0, 0))
+    return Gains(eig=_entropy(marginal, table) - given, missing=missing, utility=table.utilities(product), worth=worth)
 
 
 def _marginals(table: Layout, product: Array) -> Array:
@@ -194,13 +223,76 @@ def _within(table: Table | Stream, weights: Tensor, points: Points) -> tuple[Ten
     return table.by_group(weights)[:, inside] / total[inside], total[inside]
 
 
-def _error(by_column: Array, belief: PointBelief) -> Array:
-    """How far the first column may be off: [J, c] -> [J]."""
-    if by_column.shape[1] == 1:
-        return np.zeros(len(by_column))
-    if belief.method == "particles":
-        return np.asarray(by_column[:, 1:].std(1, ddof=1) / math.sqrt(N_PARTS))
-    return remaining(*by_column.T)
+def grid_error(by_column: Array) -> Array:
+    """How far the first column may be off on a grid: [J, c] -> [J]."""
+    return np.zeros(len(by_column)) if by_column.shape[1] == 1 else remaining(*by_column.T)
+
+
+def _parts(n: int) -> npt.NDArray[np.int64]:
+    """Blocks of neighbours: each is spread over the prior, where every sixteenth Sobol point is not; and copies of one
+    particle stay together."""
+    return np.arange(n) * N_PARTS // n
+
+
+def jackknife(by_column: Array) -> tuple[Array, Array]:
+    """Value and standard error from all particles and from all but a sixteenth: [J, 1 + 16] -> [J] twice.
+
+    Entropies of averages over n particles are off by c / n, which the difference tells (Quenouille 1956); less evenly
+    so for Sobol points than for independent ones, hence a third of the correction counts as an error.
+    """
+    whole, without = by_column[:, 0], by_column[:, 1:]
+    mean = without.mean(1)
+    spread = np.sqrt((N_PARTS - 1) / N_PARTS * ((without - mean[:, None]) ** 2).sum(1))
+    correction = (N_PARTS - 1) * (whole - mean)
+    return whole + correction, np.hypot(spread, correction / 3)
+
+
+def _from_particles(model: Model, belief: PointBelief, rows: Tensor, by_column: Array) -> tuple[Array, Array]:
+    """EIG and its standard error, from what all particles tell of all parameters and all but a sixteenth: [J] twice.
+
+    Less what they tell of nuisances, with small cells, middling and large ones. Small ones are noisy and large ones
+    blurred: taken is what shows the smaller error, noise and what is left of the change from larger cells together.
+    """
+    if belief.points.groups is None:
+        return jackknife(by_column)
+    (small, noise), (middling, less_noise), (large, _) = (
+        jackknife(by_column - _of_nuisances(model, belief, rows, n_members=n)) for n in MEMBERS
+    )
+    share = leftover(model.prior)
+    change, rough_change = share * (small - middling), share * (middling - large)
+    error = noise + np.abs(change)
+    # what the small cells show beyond their noise is an error of the others, by whatever luck the two others agree
+    other = less_noise + np.maximum(np.abs(rough_change), np.abs(middling - small) - 3 * noise)
+    is_smooth = other < error
+    return np.where(is_smooth, middling + rough_change, small + change), np.where(is_smooth, other, error)
+
+
+def _of_nuisances(model: Model, belief: PointBelief, rows: Tensor, *, n_members: float) -> Array:
+    """I(y; η | φ) from particles moved together, from all and from all but a sixteenth: [J, 1 + 16].
+
+    I(y; φ) = I(y; θ) − I(y; η | φ): entropies at single φ vary much more from cell to cell than what η adds there.
+    """
+    points = aligned(model.prior, belief, n_members=n_members * math.sqrt(belief.points.n))
+    assert points.groups is not None
+    n_cells = points.n_groups
+    numbers = points.groups * N_PARTS + torch.from_numpy(_parts(points.n))
+    points = replace(points, groups=numbers, n_groups=n_cells * N_PARTS)
+    shares = np.bincount(numbers.numpy(), belief.mass, points.n_groups).astype(np.float64)
+    weight = _without(shares.reshape(n_cells, N_PARTS))  # [G, 1 + 16]
+    found = []
+    for table in passed(model, points, rows):
+        sums = _without(table.by_group(belief.weights).numpy().reshape(-1, n_cells, N_PARTS))
+        averages = np.divide(sums, weight, out=np.zeros_like(sums), where=weight > 0)
+        averages = averages.reshape(len(sums), -1)
+        gain = _entropy(_marginals(table, averages), table) - table.entropies(averages)
+        found.append((gain.reshape(-1, *weight.shape) * weight).sum(1) / weight.sum(0))
+    return joined(found)
+
+
+def _without(parts: Array) -> Array:
+    """The sum of all parts, and the sum without each: [..., 16] -> [..., 1 + 16]."""
+    whole = parts.sum(-1, keepdims=True)
+    return np.concatenate([whole, whole - parts], -1)
 
 
 def slope(table: Table, columns: Tensor, points: Points) -> tuple[Tensor, Tensor]:

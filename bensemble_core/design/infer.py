@@ -94,8 +94,11 @@ def _followed(model: Model, events: Sequence[Event], memory: Memory) -> PointBel
         if k == 0 or not events:
             return belief
         mean, covariance, least = _moments(belief)
-        cut = [] if frame.is_home else [i for i, mass in enumerate(edge_masses(belief.mass, frame.n)) if mass > EDGE]
-        if cut:
+        cut = []
+        if belief.edge_mass > EDGE:
+            cut = [i for i, mass in enumerate(edge_masses(belief.mass, frame.n)) if mass > EDGE]
+        # at home a narrow posterior is moved to first: what seems to lie at the edge may lie beyond
+        if cut and not (frame.is_home and least < RESOLVED[k]):
             following, is_widened = widened(frame, cut), True
         elif is_widened or least >= RESOLVED[k]:
             return belief

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bensemble_core.design.counting import GREGORY, MANY, first_counts, panels
-from bensemble_core.design.counting import N_LEGENDRE as N_LEGENDRE  # with N_PANELS, the size of a quadrature
+from bensemble_core.design.counting import GREGORY, MANY, N_LEGENDRE, first_counts, panels
 from bensemble_core.design.families import MAX_COUNT, Arguments
 from bensemble_core.design.model import Model
 

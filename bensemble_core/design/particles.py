@@ -19,6 +19,7 @@ from bensemble_core.design.belief import PointBelief, normalised
 from bensemble_core.design.blocks import JointPrior
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event, Model
+from bensemble_core.design.nuisances import cells
 from bensemble_core.design.points import Array, Points
 from bensemble_core.design.priors import log_normal_density
 from bensemble_core.design.spaces import sobol
@@ -75,7 +76,9 @@ def _prior_points(prior: JointPrior, seed: int) -> Points:
 
 def _points(prior: JointPrior, z: Tensor, index: Tensor, key: tuple[object, ...]) -> Points:
     values, log_density = prior.at(z, index)
-    groups, n_groups = _cells(prior, values)
+    groups, n_groups = None, 0
+    if prior.nuisances:  # for a first look; estimates move the particles of a cell together
+        groups, n_groups = cells(prior, z, values, 1.5 * math.sqrt(len(z)))
     return Points(
         key=key,
         values=values,
@@ -87,30 +90,6 @@ def _points(prior: JointPrior, z: Tensor, index: Tensor, key: tuple[object, ...]
         listed=frozenset(name for block in prior.listed for name in block.names),
         is_common=key[0] == "particles",
     )
-
-
-def _cells(prior: JointPrior, values: dict[str, Tensor]) -> tuple[Tensor | None, int]:
-    """Particles with nearly equal targets, about √P in a cell: halved by the median of one target after the other.
-
-    No two particles share a value, so that p(y | targets) is an average over neighbours: finer cells are noisier,
-    coarser ones blur the targets.
-    """
-    if not prior.nuisances:
-        return None, 0
-    columns = torch.stack([values[name] for name in prior.targets])
-    n = columns.shape[1]
-    cells = [torch.arange(n)]
-    turn = 0
-    while n / len(cells) > 1.5 * math.sqrt(n):
-        halves = []
-        for cell in cells:
-            order = cell[columns[turn % len(columns)][cell].argsort(stable=True)]
-            halves += [order[: len(order) // 2], order[len(order) // 2 :]]
-        cells, turn = halves, turn + 1
-    groups = torch.empty(n, dtype=torch.int64)
-    for number, cell in enumerate(cells):
-        groups[cell] = number
-    return groups, len(cells)
 
 
 def _tempered(model: Model, counted: Sequence[tuple[Event, int]], start: Points, seed: int) -> PointBelief:

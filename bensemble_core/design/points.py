@@ -67,6 +67,7 @@ class Points:
     groups: Tensor | None = None  # [P] points with equal targets have equal numbers; None if all parameters are targets
     n_groups: int = 0
     listed: frozenset[str] = frozenset()  # parameters that take the values of a list
+    prior: JointPrior | None = None  # of a grid: what leads from scores to values between the points
     is_common: bool = False  # every history is looked at from these points, and not only one whose posterior led there
 
     @property
@@ -91,6 +92,20 @@ class Points:
         places = np.arange(self.n).reshape(*self.frame.n, -1)
         half, quarter = (places[(slice(None, None, step),) * len(self.frame.n)].ravel() for step in (2, 4))
         return half, quarter
+
+    @cached_property
+    def inner(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """[P] twice: all but the outer eighth and all but the outer quarter of a grid, along each axis."""
+        assert self.frame is not None
+        found = []
+        for part in (16, 8):
+            axes = [np.arange(n) for n in self.frame.n]
+            kept = [(i >= (len(i) - 1) / part) & (i <= (len(i) - 1) * (1 - 1 / part)) for i in axes]
+            cube = np.ones(self.frame.n, dtype=np.bool_)
+            for axis, some in enumerate(kept):
+                cube &= some.reshape(*(-1 if i == axis else 1 for i in range(len(kept))))
+            found.append(cube.ravel().repeat(self.n // cube.size))
+        return found[0], found[1]
 
     @cached_property
     def edge_array(self) -> npt.NDArray[np.int64] | None:
@@ -211,6 +226,7 @@ def grid(prior: JointPrior, frame: Frame) -> Points:
         groups=groups,
         n_groups=n_groups,
         listed=frozenset(name for block in prior.listed for name in block.names),
+        prior=prior,
         is_common=frame.is_home,
     )
 

@@ -49,12 +49,12 @@ def blocks(model: Model, points: Points, rows: Tensor, memory: Memory) -> Iterat
         kept = memory.get(
             ("table", points.key), lambda: _kept(model, points, rows), lambda made: 1 + sum(t.size for t in made)
         )
-    yield from kept or _passed(model, points, rows)
+    yield from kept or passed(model, points, rows)
 
 
 def _kept(model: Model, points: Points, rows: Tensor) -> list[Table]:
     """The whole table in its shortest form; nothing, if it is too large."""
-    n = _n_outcomes(model, points, rows)
+    n = n_outcomes(model, points, rows[:1])
     if len(rows) * points.n * (n + 1) > KEPT:
         return []
     made: list[Table] = []
@@ -68,9 +68,9 @@ def _kept(model: Model, points: Points, rows: Tensor) -> list[Table]:
     return [_mixed(table) for table in found] if points.is_common else found
 
 
-def _passed(model: Model, points: Points, rows: Tensor) -> Iterator[Table | Stream]:
-    """Blocks to be used once."""
-    n = _n_outcomes(model, points, rows)
+def passed(model: Model, points: Points, rows: Tensor) -> Iterator[Table | Stream]:
+    """Blocks to be used once, measured by the outcomes of the design before."""
+    n = n_outcomes(model, points, rows[:1])
     most = CHUNK if points.groups is None else 8 * CHUNK  # a stream is made again for every look at the groups
     first = 0
     while first < len(rows):
@@ -81,10 +81,10 @@ def _passed(model: Model, points: Points, rows: Tensor) -> Iterator[Table | Stre
         first, n = first + made.n_designs, made.n_outcomes
 
 
-def _n_outcomes(model: Model, points: Points, rows: Tensor) -> int:
-    """Those of the first design, by which blocks are measured."""
-    arguments, _ = arguments_at(model, points, rows[:1])
-    return len(place_nodes(model, arguments, points.log_prior, 1).coordinates)
+def n_outcomes(model: Model, points: Points, rows: Tensor) -> int:
+    """How many there are to go through at these designs."""
+    arguments, _ = arguments_at(model, points, rows)
+    return len(place_nodes(model, arguments, points.log_prior, len(rows)).coordinates)
 
 
 def _joined(made: list[Table]) -> list[Table]:

@@ -75,6 +75,10 @@ class Table(Layout):
         """What the matrix times something is, from what the rows held times that are."""
         return product if self.mix is None else self.mix @ product
 
+    def worth(self) -> Tensor:
+        """E[U | θ, ξ]: [J, P], empty without a utility."""
+        return self.utilities(self.rows) if self.mix is None else self.utilities(self.mix) @ self.rows
+
     def by_group(self, weights: Tensor) -> Tensor:
         """The matrix times the weights [P] of each group of equal targets: [(Y + 1 or 2) J, G]."""
         order = self.points.group_order
@@ -113,6 +117,12 @@ class Stream(Layout):
         return sum(  # type: ignore[return-value]
             grouped(self._at(part), weights, self.points, part) for part in self._slices(some)
         )
+
+    def worth(self) -> Tensor:
+        """E[U | θ, ξ]: [J, P], empty without a utility."""
+        if not self.has_utility:
+            return torch.empty(0, 0, dtype=torch.float64)
+        return torch.cat([self.utilities(self._at(some)) for some in self._slices(torch.arange(self.points.n))], 1)
 
     def _slices(self, some: Tensor) -> Sequence[Tensor]:
         stride = max(1, CHUNK // (self.n_designs * (self.n_outcomes + 1)))

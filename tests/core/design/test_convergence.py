@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bensemble_core.design import CATALOGUE, Experiment
+from bensemble_core.design import CATALOGUE, Experiment, accuracy
 from bensemble_core.design.convergence import axis_errors, edge_masses, remaining
+from bensemble_core.design.eig import estimate
 
 BIMODAL: dict[str, Any] = {
     "parameters": {"a": {"dist": "normal", "loc": 0, "scale": 1}},
@@ -93,3 +94,26 @@ def test_the_error_of_a_step_is_not_taken_for_that_of_something_smooth() -> None
     (found,) = experiment.eig([{"x": 0.55}])
     truth = entropy(math.exp(exact)) - above * entropy(0.95) - (1 - above) * entropy(0.1)
     assert abs(found.eig - truth) <= 3 * found.se
+
+
+def test_a_level_is_as_large_as_its_outcomes_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty classes: designs are looked at again on a finer grid only as far as their cells are affordable."""
+    logits = [f"{40 * i} * (a - x) - {20 * i * i / 39}" for i in range(40)]
+    spec = {
+        "parameters": {"a": {"dist": "normal", "loc": 0, "scale": 1}},
+        "designs": {"x": {"type": "list", "values": np.linspace(-1, 1, 30).tolist()}},
+        "outcome": {"y": {"family": "categorical", "logits": logits}},
+    }
+    n_cells = []
+
+    def spied(model: Any, belief: Any, rows: Any, *rest: Any, **options: Any) -> Any:
+        n_cells.append(belief.points.n * 40 * len(rows))
+        return estimate(model, belief, rows, *rest, **options)
+
+    monkeypatch.setattr(accuracy, "estimate", spied)
+    monkeypatch.setattr(accuracy, "MAX_CELLS", 200_000)
+    experiment = Experiment.from_spec(spec)
+    found = experiment.eig()
+    assert max(e.se for e in found) > accuracy.TOLERANCE  # or nothing was to be done
+    assert len(n_cells) > 1
+    assert max(n_cells[1:]) <= 200_000

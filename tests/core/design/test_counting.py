@@ -163,3 +163,28 @@ def test_a_design_without_a_finite_estimate_is_never_proposed(monkeypatch: pytes
     hopeless = Experiment(spec=read_spec({**spec, "utility": "y * 1e308 * 1e308 - 1e308 * 1e308"}))
     with pytest.raises(NotFinite, match="narrow the prior"):
         hopeless.propose()
+
+
+@pytest.mark.parametrize(("low", "high"), [(1e3, 1e6), (1e3, 1e9), (1e3, 1e12), (1e3, 1e15), (1e8, 1e15)])
+def test_rates_over_many_decades_have_an_honest_error(low: float, high: float) -> None:
+    """2√y is normal with sd 1: EIG is the entropy of 2√rate less that of the noise, but for the ends of the range."""
+    spec = stated({"r": {"dist": "loguniform", "low": low, "high": high}}, family="poisson", rate="r")
+    (found,) = Experiment.from_spec(spec).eig([{"x": 1}])
+    middle = 0.5 * np.log(low * high)
+    exact = np.log(np.log(high / low)) + 0.5 * middle - 0.5 * np.log(2 * np.pi * np.e)
+    assert found.eig == pytest.approx(exact, abs=3 * found.se + 0.2 / np.sqrt(low))
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.1])
+def test_a_beta_outcome_of_concentration_1e9_is_exact(scale: float) -> None:
+    """logit y is normal with variance 1 / (n m (1 − m)), far below the prior's."""
+    spec = stated(
+        {"t": {"dist": "normal", "loc": 0, "scale": scale}}, family="beta", mean="sigmoid(t * x)", concentration=1e9
+    )
+    (found,) = Experiment.from_spec(spec).eig([{"x": 1}])
+    z, w = np.polynomial.hermite_e.hermegauss(60)
+    m = special.expit(scale * z)
+    narrower = 1 / (1e9 * m * (1 - m) * scale**2)
+    exact = w @ (0.5 * (narrower - np.log(narrower))) / w.sum()
+    assert found.eig == pytest.approx(exact, abs=1e-8)
+    assert found.se < 1e-8

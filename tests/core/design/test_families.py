@@ -167,3 +167,19 @@ def test_the_two_forms_of_the_negative_binomial_meet() -> None:
         for a in (1e-4 * (1 - 1e-12), 1e-4 * (1 + 1e-12))
     )
     torch.testing.assert_close(below, above, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("concentration", [1e6, 1e9, 1e12])
+def test_a_narrow_beta_is_normal_in_its_logit(concentration: float) -> None:
+    """Its log density and entropy to what is left of order 1 / concentration, and not to what cancels."""
+    mean = 0.3
+    beta, given = CONTINUOUS["beta"], {"mean": t(mean), "concentration": t(concentration)}
+    sd = 1 / math.sqrt(concentration * mean * (1 - mean))
+    left = 2 / concentration + 1e-14 * math.sqrt(concentration)
+    assert float(beta.entropy(given)) == pytest.approx(math.log(sd) + 0.5 * math.log(2 * math.pi * math.e), abs=left)
+    middle = math.log(mean / (1 - mean))
+    assert float(beta.log_density(given, t(middle))) == pytest.approx(-math.log(sd * math.sqrt(2 * math.pi)), abs=left)
+    # the third cumulant is what two places at the same distance differ by
+    pair = [float(beta.log_density(given, t(middle + z * sd))) for z in (-3, 3)]
+    expected = -math.log(sd * math.sqrt(2 * math.pi)) - 4.5
+    assert sum(pair) / 2 == pytest.approx(expected, abs=100 * sd**2 + 1e-13 * math.sqrt(concentration))

@@ -1,0 +1,110 @@
+"""What particles say of targets among nuisances, beside closed forms: the stated error covers the truth."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bensemble_core.design import Experiment
+from bensemble_core.design.belief import PointBelief
+from bensemble_core.design.nuisances import aligned, cells
+
+K = 5
+NAMES = [f"t{i}" for i in range(K)]
+
+
+def linear(targets: list[str], sd: float, seed: int) -> tuple[Experiment, Any]:
+    """log y ~ N(x · θ, sd²) with θ ~ N(0, I): linear and normal, but not stated as such, and so seen by particles."""
+    x = np.random.default_rng(seed).normal(size=(7, K)).round(3)
+    spec = {
+        "parameters": {name: {"dist": "normal", "loc": 0, "scale": 1} for name in NAMES},
+        "designs": [{f"x{i}": float(v) for i, v in enumerate(row)} for row in x],
+        "outcome": {
+            "y": {"family": "lognormal", "mean": " + ".join(f"x{i} * t{i}" for i in range(K)), "sd": sd},
+        },
+        "targets": targets,
+        "select": {"seed": seed},
+    }
+    return Experiment.from_spec(spec), x
+
+
+def log_dets(x: Any, spread: Any, targets: list[str], sd: float) -> float:
+    """I(y; targets) of the designs x [n, K] together, for θ ~ N(·, spread)."""
+    t = [NAMES.index(name) for name in targets]
+    rest = [i for i in range(K) if i not in t]
+    given = spread[np.ix_(rest, rest)] - spread[np.ix_(rest, t)] @ np.linalg.solve(
+        spread[np.ix_(t, t)], spread[np.ix_(t, rest)]
+    )
+    noise = sd**2 * np.eye(len(x))
+    whole, left = x @ spread @ x.T + noise, x[:, rest] @ given @ x[:, rest].T + noise
+    return float(0.5 * (np.linalg.slogdet(whole)[1] - np.linalg.slogdet(left)[1]))
+
+
+@pytest.mark.parametrize("n_observed", [0, 1, 4], ids=["prior", "reweighted", "tempered"])
+@pytest.mark.parametrize("targets", [["t0"], ["t0", "t3"], ["t0", "t1", "t2"]], ids=len)
+def test_information_on_targets_lies_within_its_error_of_the_closed_form(targets: list[str], n_observed: int) -> None:
+    for seed, sd in ((0, 0.5), (1, 0.5), (2, 2.0)):
+        experiment, x = linear(targets, sd, seed)
+        designs = experiment.designs()
+        assert designs is not None
+        rng = np.random.default_rng(seed)
+        y = x[:n_observed] @ rng.normal(size=K) + sd * rng.normal(size=n_observed)
+        observed = [(design, {"y": math.exp(v)}) for design, v in zip(designs, y, strict=False)]
+        spread = np.linalg.inv(np.eye(K) + x[:n_observed].T @ x[:n_observed] / sd**2)
+        for row, found in zip(x[4:], experiment.eig(designs[4:], observed), strict=True):
+            assert found.eig == pytest.approx(log_dets(row[None], spread, targets, sd), abs=3.5 * found.se)
+            assert found.se < 0.03
+
+
+@pytest.mark.parametrize("targets", [["t0"], ["t0", "t1"], NAMES], ids=len)
+def test_joint_information_of_a_batch_lies_within_its_error_too(targets: list[str]) -> None:
+    experiment, x = linear(targets, 2.0, 3)
+    designs = experiment.designs()
+    assert designs is not None
+    found = experiment.joint_eig(designs[:2])
+    assert found.eig == pytest.approx(log_dets(x[:2], np.eye(K), targets, 2.0), abs=3.5 * found.se)
+    assert 0 < found.se < 0.1
+
+
+def test_a_listed_target_among_continuous_nuisances_agrees_with_the_grid() -> None:
+    used = {
+        "kind": {"dist": "categorical", "values": [0, 1, 3], "probs": [0.5, 0.3, 0.2]},
+        "t": {"dist": "normal", "loc": 0, "scale": 1},
+    }
+    idle = {f"idle{i}": {"dist": "normal", "loc": 0, "scale": 1} for i in range(3)}
+    spec = {
+        "designs": {"x": {"type": "list", "values": [-1, 0, 1]}},
+        "outcome": {"y": {"family": "bernoulli", "logit": "2 * (t - x) + kind"}},
+    }
+    for targets in (["kind"], ["t"]):
+        exact = Experiment.from_spec({**spec, "parameters": used, "targets": targets})
+        rough = Experiment.from_spec({**spec, "parameters": {**used, **idle}, "targets": targets})
+        for one, other in zip(exact.eig(), rough.eig(), strict=True):
+            assert other.eig == pytest.approx(one.eig, abs=4 * other.se)
+            assert other.se < 5e-3
+
+
+def test_cells_keep_values_of_a_list_apart_and_members_meet_in_the_middle() -> None:
+    spec = {
+        "parameters": {
+            "kind": {"dist": "categorical", "values": [0, 1, 3], "probs": [0.5, 0.3, 0.2]},
+            **{name: {"dist": "normal", "loc": 0, "scale": 1} for name in NAMES[:4]},
+        },
+        "designs": {"x": {"type": "list", "values": [0]}},
+        "outcome": {"y": {"family": "bernoulli", "logit": "t0 - x + t1 + t2 + t3 + kind"}},
+        "targets": ["kind", "t0"],
+    }
+    experiment = Experiment.from_spec(spec)
+    belief, prior = experiment.posterior(), experiment.spec.model.prior
+    assert isinstance(belief, PointBelief)
+    groups, n_cells = cells(prior, belief.points.scores, belief.points.values, 200)
+    assert int(torch.bincount(groups).max()) <= 200
+    moved = aligned(prior, belief, n_members=200)
+    assert moved.groups is not None
+    for number in range(n_cells):
+        inside = moved.groups == number
+        assert len(moved.values["kind"][inside].unique()) == 1  # type: ignore[no-untyped-call]
+        assert float(moved.values["t0"][inside].std()) < 1e-12
+    torch.testing.assert_close(moved.values["kind"], belief.points.values["kind"])
