@@ -12,7 +12,7 @@ from app.design_views import experiment_view
 from app.errors import Forbidden
 from app.schemas.common import Page
 from app.schemas.experiments import EXAMPLE, ExperimentChange, ExperimentOut, ModelOut, Spec
-from app.usecases.create_experiment import change_experiment, checked, create_experiment, describe
+from app.usecases.create_experiment import change_experiment, checked, create_experiment, understood
 from app.usecases.delete_things import delete_experiment
 
 router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
@@ -23,8 +23,8 @@ Stated = Annotated[Spec, Body(examples=[EXAMPLE])]
 @computes
 def post_validate(context: Annotated[Context[None], anyone("read")], spec: Stated) -> ModelOut:
     """The body is a spec, as for an experiment. Nothing is stored: the answer is what was understood, and how much a
-    proposal would cost."""
-    return describe(checked(spec), context.services.settings.max_design_work)
+    proposal would cost. A model that takes longer to try out than a proposal may compute is a 409."""
+    return understood(context.services.settings, spec)
 
 
 @router.post("/experiments", status_code=201, responses=problems_of_change(), summary="Create an experiment")

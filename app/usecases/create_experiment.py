@@ -11,6 +11,7 @@ from app.db.types import new_id
 from app.errors import Conflict, Malformed
 from app.jobs.context import storable
 from app.schemas.experiments import DesignVariable, ExperimentChange, ModelOut, OutcomeVariable
+from app.settings import Settings
 from app.usecases.read_experiment import refusals
 from bensemble_core import design
 from bensemble_core.design.spaces import Variable
@@ -27,6 +28,18 @@ def checked(spec: dict[str, Any]) -> design.Experiment:
     if len(experiment.spec.name) > MAX_NAME:
         raise Malformed(f"a name has at most {MAX_NAME} characters, got {len(experiment.spec.name)}", pointer="/name")
     return experiment
+
+
+def understood(settings: Settings, spec: dict[str, Any]) -> ModelOut:
+    """What a spec says, as long as a proposal may compute: whoever only asks keeps no thread from those who measure."""
+    try:
+        with design.limited(settings.design_seconds):
+            return describe(checked(spec), settings.max_design_work)
+    except design.TooMuchWork as error:
+        raise Conflict(
+            f"to try this model out takes more than {error.seconds:g} s of computing; take fewer values of its "
+            "parameters or shorter expressions, or create the experiment, which is tried out without this limit"
+        ) from error
 
 
 def create_experiment(session: Session, spec: dict[str, Any], experiment: design.Experiment) -> Experiment:

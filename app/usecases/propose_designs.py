@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from app.db import sessions
 from app.db.sessions import Pair, State
 from app.db.tables import Job, Proposal
-from app.db.types import new_id
+from app.db.types import database_time, new_id
 from app.errors import Conflict, Problem
 from app.jobs import queue
 from app.jobs.context import JobContext, JobFailed
@@ -19,6 +19,8 @@ from app.services import Services, job_services
 from app.usecases.read_experiment import experiment_of, refusals
 from bensemble_core import design
 
+TOLD_SECONDS = 60  # how long a client is told that its job failed; then it may try again
+_ENDED = {"failed": "failed", "cancelled": "was cancelled"}
 TOO_DEAR = "whether the best design still promises enough was not looked at: that takes a job; ask for a proposal"
 
 
@@ -57,7 +59,8 @@ def propose_designs(
         work = experiment.work(len(state.observations), wanted.count, len(pending))
         draft = affordable_draft(services, state, experiment, state.observations, pending, wanted, cap=cap)
         if isinstance(draft, str):
-            return Expensive(job=queue_proposal(session, session_id, wanted), work=work, reason=draft)
+            job = queue_proposal(session, session_id, wanted, version=state.version)
+            return Expensive(job=job, work=work, reason=draft)
         if not draft.proposals:
             raise Conflict("no design is left that is allowed and affordable; fix or exclude fewer, or stop here")
         sessions.take(session, state, observes=False)
@@ -70,11 +73,43 @@ def pending_of(state: State, client_id: str | None) -> list[Proposal]:
     return [p for p in state.pending if client_id is not None and p.client_id == client_id]
 
 
-def queue_proposal(session: Session, session_id: str, wanted: ProposalIn) -> Job:
-    """One job for one client, however often it asks."""
-    key = None if wanted.client_id is None else f"propose:{session_id}:{wanted.client_id}"
-    payload = {"session_id": session_id, "wanted": wanted.model_dump(mode="json")}
+def queue_proposal(session: Session, session_id: str, wanted: ProposalIn, *, version: int) -> Job:
+    """One job for one client, however often it asks, until it has ended. One that failed for the same wish, the session
+    being as it is now, is told for a while: who asks in a loop would otherwise have it tried for ever."""
+    payload = {"session_id": session_id, "wanted": wanted.model_dump(mode="json"), "version": version}
+    if wanted.client_id is None:
+        return queue.enqueue(session, kind="propose", queue="design", payload=payload).job
+    of_client = _jobs_of(session, session_id, wanted.client_id)
+    under_way = next((job for job in of_client if job.status not in _ENDED), None)
+    ended = next((job for job in of_client if job.payload == payload), None)
+    if under_way is not None and under_way.dedup_key is None:  # one with a key has not begun, and is found by it
+        return under_way
+    if under_way is None and ended is not None:
+        why = f": {ended.error['detail']}" if ended.error else ""
+        raise Conflict(
+            f"the job that was to make this proposal {_ENDED[ended.status]}{why} (ask again in {TOLD_SECONDS} s to "
+            "have it tried once more)",
+            job_id=ended.id,
+        )
+    key = f"propose:{session_id}:{wanted.client_id}"
     return queue.enqueue(session, kind="propose", queue="design", payload=payload, dedup_key=key).job
+
+
+def _jobs_of(session: Session, session_id: str, client_id: str) -> list[Job]:
+    """Those that are under way, and those that came to nothing lately; the newest first."""
+    lately = database_time(session) - timedelta(seconds=TOLD_SECONDS)
+    query = (
+        select(Job)
+        .where(
+            Job.queue == "design",
+            Job.status.in_(("queued", "running", *_ENDED)),
+            Job.kind == "propose",
+            Job.finished_at.is_(None) | (Job.finished_at > lately),
+            Job.payload["session_id"].as_string() == session_id,
+        )
+        .order_by(Job.id.desc())
+    )
+    return [job for job in session.scalars(query) if job.payload["wanted"]["client_id"] == client_id]
 
 
 def check_choice(experiment: design.Experiment, wanted: ProposalIn) -> None:

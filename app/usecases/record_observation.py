@@ -90,7 +90,7 @@ def record_observation(
         if answered is not None:
             session.get_one(Proposal, answered).status = "observed"
         session.flush()
-        job = queue_proposal(session, session_id, wanted) if ahead.is_dear else None
+        job = queue_proposal(session, session_id, wanted, version=state.version + 1) if ahead.is_dear else None
         return Recorded(observation=row, round=number, next=following, next_job=job, next_problem=ahead.problem)
 
     return sessions.settle(session, attempt)

@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.db.engine import Database
+from app.jobs import queue
+from app.usecases import propose_designs as proposing
 from bensemble_core.design import CATALOGUE
 from tests.app.conftest import Service
-from tests.app.designing import DIGIT_SPAN, EIG, observe, propose, session, trial
+from tests.app.designing import DIGIT_SPAN, EIG, experiment, observe, propose, session, trial
 from tests.app.hammering import classification, pointers, refused, stored
 from tests.app.working import on_sqlite
 from tests.core.design.test_expressions import HOSTILE
@@ -43,6 +46,39 @@ def test_a_model_is_checked_without_being_stored(service: Service) -> None:
     assert (found["eig_method"], found["belief"], found["is_job"]) == ("enumeration", "grid", False)
     assert 0 < found["evaluations"] < 1e6
     assert found["spec_hash"] == service.post("/experiments", DIGIT_SPAN, 201)["spec_hash"]
+
+
+@on_sqlite
+def test_a_model_that_takes_long_to_try_out_is_not_checked_to_the_end(
+    database: Database, make_service: Callable[..., Service]
+) -> None:
+    service = make_service(database, design_seconds=0.2)
+    long = " + ".join(f"sin({i} * a + b * c)" for i in range(1, 26))
+    spec: dict[str, Any] = {
+        "parameters": {
+            "a": {"dist": "normal", "loc": 0, "scale": 1},
+            "b": {"dist": "normal", "loc": 0, "scale": 1},
+            "c": {"dist": "grid", "values": list(range(70))},
+        },
+        "designs": {"x": {"type": "integer", "low": 1, "high": 200}},
+        "let": {f"l{i}": long for i in range(6)},
+        "outcome": {"y": {"family": "bernoulli", "logit": " + ".join(f"l{i} * x" for i in range(6))}},
+        "utility": "l0 * y",
+    }
+    started = time.monotonic()
+    problem = refused(service, "POST", "/models/validate", 409, "more than 0.2 s of computing", json=spec)
+    assert "create the experiment" in problem["detail"]
+    assert time.monotonic() - started < 5  # all of it takes more than ten
+    assert service.post("/models/validate", DIGIT_SPAN, 200)["belief"] == "grid"
+
+
+@on_sqlite
+def test_what_is_asked_of_a_checked_model_is_limited_too(
+    database: Database, make_service: Callable[..., Service]
+) -> None:
+    service = make_service(database, design_seconds=1e-9)
+    refused(service, "POST", "/models/validate", 409, "of computing", json=DIGIT_SPAN)
+    assert service.post("/experiments", DIGIT_SPAN, 201)["name"] == "digit span"
 
 
 @pytest.mark.parametrize(
@@ -212,6 +248,42 @@ def test_a_proposals_job_fails_with_words_when_nothing_is_left(
     job = service.get(f"/jobs/{asked['job']['id']}")
     assert (job["status"], job["error"]["status"]) == ("failed", 409)
     assert "no design is left" in job["error"]["detail"]
+
+
+def test_a_client_that_asks_in_a_loop_has_one_job_and_is_told_when_it_failed(
+    database: Database, make_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = make_service(database, max_design_work=1.0)
+    two = {"xi": {"type": "list", "values": [5, 6]}}
+    made = session(service, experiment(service, select={"max_repeats": 1}, designs=two))
+    for xi in (5, 6):
+        observe(service, made["id"], design={"xi": xi}, outcome={"y": 1})
+    asked = propose(service, made["id"], 202, client_id="page")["job"]
+    with database.write() as writing:
+        running = queue.claim(writing, queues=["design"], worker="w", lease_seconds=30, max_crashes=3)
+    assert running is not None
+    assert propose(service, made["id"], 202, client_id="page")["job"]["id"] == asked["id"] == running.id
+    assert propose(service, made["id"], 202, client_id="booth")["job"]["id"] != asked["id"]
+    with database.write() as writing:
+        queue.release(writing, running.id, running.token)
+    assert propose(service, made["id"], 202, client_id="page")["job"]["id"] == asked["id"]
+    service.run_jobs()
+    path = f"/sessions/{made['id']}/proposals"
+    for _ in range(2):
+        problem = refused(service, "POST", path, 409, "failed: no design is left", json={"client_id": "page"})
+        assert problem["job_id"] == asked["id"]
+    other = {"client_id": "page", "excluded": [{"xi": 5}]}  # another wish is another matter
+    cancelled = propose(service, made["id"], 202, **other)["job"]["id"]
+    service.post(f"/jobs/{cancelled}/cancel")
+    refused(service, "POST", path, 409, "was cancelled", json=other)
+    monkeypatch.setattr(proposing, "TOLD_SECONDS", 0)
+    assert propose(service, made["id"], 202, client_id="page")["job"]["id"] != asked["id"]
+    monkeypatch.undo()
+    service.run_jobs()
+    service.client.delete(f"/v1/sessions/{made['id']}/observations/1").raise_for_status()
+    propose(service, made["id"], 202, client_id="page")  # the session has changed
+    service.run_jobs()
+    assert propose(service, made["id"], client_id="page")["design"] == {"xi": 5}
 
 
 def test_a_simulation_shows_what_adaptive_designs_gain(service: Service) -> None:
