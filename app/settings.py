@@ -39,6 +39,10 @@ class Settings(BaseSettings):
     ray_address: str = Field("", description="of the Ray cluster, for the executor ray: host:port, ray://… or auto")
     split_shards: int = Field(8, ge=0, description="a ranking is split into jobs of so many shards; 0 never splits")
     threads: int = Field(0, ge=0, description="torch threads of a worker; 0 lets torch choose")
+    compile: bool = Field(
+        False,
+        description="score convolutional networks trained from now on through torch.compile; needs a C++ compiler",
+    )
 
     design_threads: int = Field(4, ge=1, description="threads of the API that compute proposals and posteriors")
     design_cache_bytes: int = Field(GIB, ge=0, description="memory for what experiments keep between rounds")

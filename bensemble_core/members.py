@@ -9,6 +9,7 @@ for each member alone. The numbers agree to rounding.
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from threading import Lock, get_ident
 from typing import Literal, TypeAlias
 
@@ -37,6 +38,7 @@ class Plan:
     mode: Mode
     rows: int  # rows in one forward pass; a shorter last block is padded
     layout: Layout = "contiguous"  # of images, in memory; their shape stays [N, C, H, W]
+    compiled: bool = False  # one member's pass through torch.compile; of members that run one after another
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,6 +50,7 @@ class Members:
     mode: Mode
     dense: "Dense | None" = None  # a shorter way to the same numbers, where there is one
     layout: Layout = "contiguous"
+    compiled: bool = False
     lock: Lock = field(default_factory=Lock)  # functional_call swaps the module's tensors: one thread at a time
 
     @property
@@ -72,17 +75,35 @@ class Members:
             x = x.contiguous(memory_format=torch.channels_last)
         outputs = []
         for m in range(n_members):
-            rows_of_m = x[m] if own_rows else x
-            outputs.append(self.one({k: v[m] for k, v in stacked.items()}, shared, rows_of_m.clone()))
+            member, rows_of_m = {k: v[m] for k, v in stacked.items()}, x[m] if own_rows else x
+            if self.compiled:
+                outputs.append(self._compiled_one(member, shared, rows_of_m.clone()))
+            else:
+                outputs.append(self.one(member, shared, rows_of_m.clone()))
         return torch.stack(outputs)  # the clone above: a module may work in place on its input
 
     def one(self, member: Tensors, shared: Tensors, x: Tensor) -> Tensor:
         """One member's outputs [N, O]."""
+        return self._one(self._call, member, shared, x)
+
+    def _one(self, call: Callable[[Tensors, Tensor], Tensor], member: Tensors, shared: Tensors, x: Tensor) -> Tensor:
         if self.transform is None:
-            outputs = self._call({**shared, **member}, x)
+            outputs = call({**shared, **member}, x)
         else:
-            outputs = self.transform.forward(self._call, member, shared, x)
+            outputs = self.transform.forward(call, member, shared, x)
         return outputs.unsqueeze(-1) if outputs.ndim == 1 else outputs
+
+    def _compiled_one(self, member: Tensors, shared: Tensors, x: Tensor) -> Tensor:
+        with self.lock, torch.no_grad():
+            outputs: Tensor = self._compiled(member, shared, x)
+        return outputs
+
+    @cached_property
+    def _compiled(self) -> Callable[[Tensors, Tensors, Tensor], Tensor]:
+        def one(member: Tensors, shared: Tensors, x: Tensor) -> Tensor:
+            return self._one(self._call_freely, member, shared, x)
+
+        return torch.compile(one, fullgraph=True, dynamic=False)
 
     def inputs_of(self, layer: str, member: Tensors, shared: Tensors, x: Tensor) -> Tensor:
         """What the named layer is given when one member runs on x."""
@@ -105,9 +126,12 @@ class Members:
         return seen[-1]
 
     def _call(self, tensors: Tensors, x: Tensor) -> Tensor:
-        named = {k: v for k, v in tensors.items() if "/" not in k}  # what is not the module's own has a slash
         with self.lock:
-            outputs: Tensor = functional_call(self.module, named, (x,))
+            return self._call_freely(tensors, x)
+
+    def _call_freely(self, tensors: Tensors, x: Tensor) -> Tensor:
+        named = {k: v for k, v in tensors.items() if "/" not in k}  # what is not the module's own has a slash
+        outputs: Tensor = functional_call(self.module, named, (x,))
         return outputs
 
 
@@ -178,6 +202,7 @@ def gather(
     training: bool = False,
     mode: Mode | None = None,
     layout: Layout = "contiguous",
+    compiled: bool = False,
 ) -> Members:
     """The members of a problem, ready to run; `mode` overrules the choice (a stored plan, a test)."""
     device = next(iter(stacked.values())).device
@@ -189,7 +214,7 @@ def gather(
     if mode is None:
         mode = "vmap" if _can_vmap(problem, module, transform, stacked, shared, device) else "loop"
     dense = _dense(module, stacked, zero_rows(problem, 1, device), training=training) if transform is None else None
-    return Members(module=module, transform=transform, mode=mode, dense=dense, layout=layout)
+    return Members(module=module, transform=transform, mode=mode, dense=dense, layout=layout, compiled=compiled)
 
 
 def plan(problem: Problem, stacked: Tensors, shared: Tensors, transform: Transform | None) -> Plan:

@@ -43,6 +43,7 @@ def train_ensemble(job: JobContext) -> None:
         job.save_checkpoint({"watermark": watermark, "digest": labels.digest})
     fitted = _fit(job, services, project, ensemble, labels, parent)
     sampled = fitted.sample(ensemble.n_members, seed=ensemble.seed).to("cpu")
+    sampled, compiled = _compiled(job, sampled)
     metrics = _measure(job, services, project, labels, sampled.to(job.device))
     prefix = f"ensembles/{ensemble.id}/{job.token}"
     _store(services, f"{prefix}/ensemble.safetensors", sampled.save)
@@ -59,7 +60,8 @@ def train_ensemble(job: JobContext) -> None:
         metrics=metrics,
         seconds=time.monotonic() - started,
     )
-    with job.finish({"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": metrics}) as session:
+    outcome = {"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": metrics, **compiled}
+    with job.finish(outcome) as session:
         session.add(result)
         session.flush()
         for schedule_id in job.payload.get("schedule_ids", []):
@@ -114,6 +116,22 @@ def _fit(
         )
     except (bc.BensembleError, ValueError, Malformed) as error:  # trying again would end the same way
         raise JobFailed({"title": "The training failed", "detail": str(error), "status": 409}) from error
+
+
+def _compiled(job: JobContext, sampled: "bc.Ensemble") -> tuple["bc.Ensemble", dict[str, Any]]:
+    """The ensemble as it will be scored, and for the job's result how long compiling took or why it was left."""
+    if not job.settings.compile:
+        return sampled, {}
+    job.progress(0, 1, "compiling the network")
+    started = time.monotonic()
+    try:
+        made = sampled.compile()
+    except bc.InvalidModel as error:
+        logger.warning("the network is not compiled", extra={"reason": str(error)})
+        return sampled, {"compile_note": str(error)}
+    if not made.plan.compiled:
+        return made, {"compile_note": "networks of this kind run as batched products, where nothing is left to gain"}
+    return made, {"compile_seconds": time.monotonic() - started}
 
 
 def _measure(

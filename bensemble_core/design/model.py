@@ -96,6 +96,7 @@ class Model:
         """Everything an expression may name: θ by name, designs [..., D] that broadcast against them, and the lets."""
         found = {**theta, **self.space.columns(rows)}
         for name, expression in self.lets:
+            check()
             found[name] = expression(found)
         return found
 
@@ -184,6 +185,7 @@ class Model:
 
     def faults(self, theta: Mapping[str, Tensor], rows: Tensor) -> Iterator[tuple[str, Tensor, str]]:
         """What is wrong where: a JSON pointer, a mask over the pairs of θ [n] and designs [n, D], what is expected."""
+        check()
         values = self.values(theta, rows)
         shape = (len(rows),)
         for variable in self.outcomes:

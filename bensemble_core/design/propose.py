@@ -30,7 +30,7 @@ Reason = Literal["best", "tie", "random"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerUp:
-    """The best of the others."""
+    """What would be proposed if the proposed design were not there."""
 
     design: dict[str, Any]
     eig: float
@@ -78,7 +78,8 @@ def choose(spec: Spec, batch: Batch, request: Request, memory: Memory, count: in
         if scores[best] == -math.inf:
             break
         chosen, reason = _pick(spec, candidates, scores, best, run, turn)
-        proposal, row = _proposal(spec, batch, candidates, scores, chosen, reason)
+        second = _second(spec, candidates, scores, chosen, run, turn)
+        proposal, row = _proposal(spec, batch, candidates, chosen, second, reason)
         found.append(proposal)
         run.append(row)
         if pick + 1 < count:
@@ -189,15 +190,32 @@ def _pick(
     if select.rule == "random" or (select.epsilon > 0 and _uniform(select.seed, turn, 0) < select.epsilon):
         places = (scores > -math.inf).nonzero()[0]
         return int(places[int(_uniform(select.seed, turn, 1) * len(places))]), "random"
-    tolerance = max(select.tie_tol, 2 * float(candidates.se[best]))
+    chosen = _leading(spec, candidates, scores, best, run, turn, 2)
+    return chosen, "best" if chosen == best else "tie"
+
+
+def _second(
+    spec: Spec, candidates: _Candidates, scores: Array, chosen: int, run: Sequence[Row], turn: int
+) -> int | None:
+    """The number of the row that would be chosen if `chosen` were not there, by the same rule; None without any."""
+    others = scores.copy()
+    others[chosen] = -math.inf  # no two rows are the same
+    best = int(others.argmax())
+    if others[best] == -math.inf:
+        return None
+    return _leading(spec, candidates, others, best, run, turn, 3)
+
+
+def _leading(spec: Spec, candidates: _Candidates, scores: Array, best: int, run: Sequence[Row], *path: int) -> int:
+    """The best, or of those that can't be told from it the least used, and among those one by the seed."""
+    tolerance = max(spec.select.tie_tol, 2 * float(candidates.se[best]))
     ties = (scores >= scores[best] - tolerance).nonzero()[0]
     if len(ties) == 1:
-        return best, "best"
+        return best
     used = Counter(run)
     counts = [used[tuple(candidates.rows[place].tolist())] for place in ties.tolist()]
-    fresh = [place for place, n in zip(ties.tolist(), counts, strict=True) if n == min(counts)]
-    chosen = fresh[int(_uniform(select.seed, turn, 2) * len(fresh))]
-    return chosen, "best" if chosen == best else "tie"
+    fresh: list[int] = [place for place, n in zip(ties.tolist(), counts, strict=True) if n == min(counts)]
+    return fresh[int(_uniform(spec.select.seed, *path) * len(fresh))]
 
 
 def _uniform(seed: int, *path: int) -> float:
@@ -209,17 +227,14 @@ def _proposal(
     spec: Spec,
     batch: Batch,
     candidates: _Candidates,
-    scores: Array,
     chosen: int,
+    second: int | None,
     reason: Reason,
 ) -> tuple[Proposal, Row]:
     decode, found = spec.model.space.decode, candidates.estimates
     rows, eigs, ses = candidates.rows.numpy(), found.eig, found.se
-    others = scores.copy()
-    others[chosen] = -math.inf  # no two rows are the same
-    second = int(others.argmax())
     runner_up = None
-    if others[second] > -math.inf:
+    if second is not None:
         runner_up = RunnerUp(
             design=decode(rows[second].tolist()),
             eig=float(eigs[second]),

@@ -26,7 +26,7 @@ def test_the_runner_up_is_the_second_best() -> None:
     assert pick.design == {"xi": 7}
     assert pick.eig == pytest.approx(0.231138302111, abs=1e-9)
     assert pick.runner_up is not None
-    assert pick.runner_up.design in ({"xi": 6}, {"xi": 8})
+    assert pick.runner_up.design == {"xi": 6}  # of 6 and 8, which promise the same, by the seed
     assert pick.runner_up.eig == pytest.approx(0.216066729865, abs=1e-9)
 
 
