@@ -17,12 +17,24 @@ from torch import Tensor, nn
 from bensemble_core import io
 from bensemble_core.calibration import Calibration
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel
-from bensemble_core.members import MOST_ROWS, Layout, Members, Mode, Plan, count_members, gather, plan, zero_rows
+from bensemble_core.members import (
+    COMPILED_ROWS,
+    MOST_ROWS,
+    Layout,
+    Members,
+    Mode,
+    Plan,
+    count_members,
+    gather,
+    plan,
+    zero_rows,
+)
 from bensemble_core.models.spec import outline
 from bensemble_core.models.transforms import Linearised, extra_shapes, layers_in_order, transform_from_json
 from bensemble_core.modes import own_modes
 from bensemble_core.options import whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from bensemble_core.representative import representative
 from bensemble_core.training import split_extra
 from bensemble_core.types import Family, Problem, Shapes, Tensors, Transform
 
@@ -113,10 +125,10 @@ class Ensemble:
     def features(self, x: Rows, *, member: int | None = None) -> Tensor:
         """The input of the last linear layer, else the flattened rows: [N, F].
 
-        Features of different members are not comparable, so they are one member's: the heaviest, or the first.
+        Features of different members are not comparable, so they are one member's: see `representative`.
         """
         if member is None:
-            member = 0 if self.log_weights is None else int(self.log_weights.argmax())
+            member = representative(self.stacked, self.log_weights)
         if self._head is None:
             return torch.cat([block[:n].flatten(1) for block, n in self._blocks(x)])
         stacked, _ = split_extra({k: v[member] for k, v in self.stacked.items()})
@@ -151,7 +163,7 @@ class Ensemble:
         """
         if self.plan.mode == "vmap" or self._members.is_concurrent:
             return self
-        made = replace(self, stored_plan=replace(self.plan, compiled=True))
+        made = replace(self, stored_plan=replace(self.plan, compiled=True, rows=max(COMPILED_ROWS, self.plan.rows)))
         made.warm_up()
         rows = _trial_rows(self.problem, self.plan.rows)
         if not _agree(self.predict(rows), made.predict(rows)):
