@@ -17,12 +17,21 @@ from bensemble_core import design
 from bensemble_core.design.spaces import Variable
 
 MAX_NAME = 200
+PROBE_SECONDS = 20.0  # fifty times what any model of the catalogue takes
 
 
 def checked(spec: dict[str, Any]) -> design.Experiment:
     """Read and probed, or refused with a pointer to the place."""
-    with refusals():
-        experiment = design.Experiment.from_spec(spec)
+    try:
+        with refusals(), design.limited(PROBE_SECONDS):
+            experiment = design.Experiment.from_spec(spec)
+    except design.TooMuchWork as error:
+        if error.seconds != PROBE_SECONDS:
+            raise  # of a nearer limit
+        raise Malformed(
+            f"to try this model out takes more than {error.seconds:g} s of computing; take fewer values of its "
+            "parameters, fewer outcomes or shorter expressions"
+        ) from error
     if storable(spec) != spec:
         raise Malformed("a text in this spec has a NUL or half of a surrogate pair, which no database keeps")
     if len(experiment.spec.name) > MAX_NAME:
@@ -38,7 +47,7 @@ def understood(settings: Settings, spec: dict[str, Any]) -> ModelOut:
     except design.TooMuchWork as error:
         raise Conflict(
             f"to try this model out takes more than {error.seconds:g} s of computing; take fewer values of its "
-            "parameters or shorter expressions, or create the experiment, which is tried out without this limit"
+            f"parameters or shorter expressions, or create the experiment, which may take {PROBE_SECONDS:g} s to try"
         ) from error
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from app.db.engine import Database
 from app.jobs import queue
+from app.usecases import create_experiment
 from app.usecases import propose_designs as proposing
 from bensemble_core.design import CATALOGUE
 from tests.app.conftest import Service
@@ -50,7 +51,7 @@ def test_a_model_is_checked_without_being_stored(service: Service) -> None:
 
 @on_sqlite
 def test_a_model_that_takes_long_to_try_out_is_not_checked_to_the_end(
-    database: Database, make_service: Callable[..., Service]
+    database: Database, make_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = make_service(database, design_seconds=0.2)
     long = " + ".join(f"sin({i} * a + b * c)" for i in range(1, 26))
@@ -63,12 +64,14 @@ def test_a_model_that_takes_long_to_try_out_is_not_checked_to_the_end(
         "designs": {"x": {"type": "integer", "low": 1, "high": 200}},
         "let": {f"l{i}": long for i in range(6)},
         "outcome": {"y": {"family": "bernoulli", "logit": " + ".join(f"l{i} * x" for i in range(6))}},
-        "utility": "l0 * y",
     }
     started = time.monotonic()
     problem = refused(service, "POST", "/models/validate", 409, "more than 0.2 s of computing", json=spec)
     assert "create the experiment" in problem["detail"]
     assert time.monotonic() - started < 5  # all of it takes more than ten
+    monkeypatch.setattr(create_experiment, "PROBE_SECONDS", 0.5)
+    refused(service, "POST", "/experiments", 422, "more than 0.5 s of computing", json=spec)
+    assert service.get("/experiments")["items"] == []
     assert service.post("/models/validate", DIGIT_SPAN, 200)["belief"] == "grid"
 
 
