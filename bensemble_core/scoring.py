@@ -74,10 +74,15 @@ def score_columns(
     target: Array | Predictive | None = None,
     chunk_rows: int | None = None,
     report: Report | None = None,
+    finite: bool = True,
 ) -> Tensor:
-    """Several scores of every row from one forward pass, each with the bits that `score` gives it: -> [J, N]."""
+    """Several scores of every row from one forward pass, each with the bits that `score` gives it: -> [J, N].
+
+    A score that is not finite raises NotFinite; with `finite=False` it stays, for whoever knows which rows may be
+    chosen to judge (`require_finite`).
+    """
     options = [resolve_acquisition(acquisition) for acquisition in acquisitions]
-    return score_shards(ensemble, as_shards(x), options, seed, first_row, target, chunk_rows, report)
+    return score_shards(ensemble, as_shards(x), options, seed, first_row, target, chunk_rows, report, finite=finite)
 
 
 def score_shards(
@@ -89,6 +94,8 @@ def score_shards(
     target: Array | Predictive | None,
     chunk_rows: int | None,
     report: Report | None,
+    *,
+    finite: bool = True,
 ) -> Tensor:
     """[J, N], a row for each of the acquisitions."""
     chunk_rows = CHUNK_ROWS if chunk_rows is None else chunk_rows
@@ -117,7 +124,11 @@ def score_shards(
         with torch.no_grad():
             predictive = None if predicting is None else _predict(predicting, chunk, chunk_rows)
             columns = [column[: len(chunk)] for column in _columns(predictive, acquisitions, rows)]
-            return torch.stack([_finite(column.cpu(), rows.first) for column in columns])
+            found = torch.stack([column.cpu() for column in columns])
+        if finite:
+            for column in found:
+                require_finite(column, first=rows.first)
+        return found
 
     side_by_side = predicting is not None and predicting.is_concurrent and total > chunk_rows
     parts: list[Tensor] = []
@@ -166,10 +177,21 @@ def _target(
     if target is None:
         raise InvalidOption(f"{takers[0]} needs a target set; pass target=…, the rows to be predicted well")
     if isinstance(target, (CategoricalPredictive, GaussianPredictive)):
-        return target
+        return _sound(target)
     if len(target) == 0:
         raise InvalidData(f"the target set has no rows; {takers[0]} is an average over at least one")
-    return None if ensemble is None else predict_all(ensemble, target)
+    return None if ensemble is None else _sound(predict_all(ensemble, target))
+
+
+def _sound(target: Predictive) -> Predictive:
+    """One target row that cannot be predicted would spoil the score of every row of the pool."""
+    parts = [target.logits] if isinstance(target, CategoricalPredictive) else [target.means, target.variances]
+    for part in parts:
+        broken = (part.isnan() | (part == torch.inf)).flatten(2).any(-1) if part.ndim > 2 else ~part.isfinite()
+        if bool(broken.any()):
+            row = int(broken.any(0).nonzero()[0])
+            raise NotFinite(f"row {row} of the target set has predictions that are not finite; check its numbers")
+    return target
 
 
 def predict_all(ensemble: Scorable, x: Array) -> Predictive:
@@ -188,12 +210,14 @@ def check_family(family: Family, registry: Mapping[str, Entry | SelectionEntry],
     raise InvalidOption(f"{name} is not defined for a {family} likelihood; use one of {', '.join(others)}")
 
 
-def _finite(scores: Tensor, first: int) -> Tensor:
+def require_finite(scores: Tensor, *, first: int = 0, rows: Tensor | None = None) -> None:
+    """NotFinite, with the row, unless every score is; they are of `rows`, or of those that begin with `first`."""
     finite = torch.isfinite(scores)
     if finite.all():
-        return scores
+        return
     at = int((~finite).nonzero()[0])
-    raise NotFinite(f"row {first + at} has the score {float(scores[at])}; check its inputs and the ensemble's weights")
+    row = first + at if rows is None else int(rows[at])
+    raise NotFinite(f"row {row} has the score {float(scores[at])}; check its inputs and the ensemble's weights")
 
 
 def as_shards(x: Pool) -> Sequence[Array]:

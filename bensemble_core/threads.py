@@ -1,4 +1,4 @@
-"""Work on many pieces side by side, each on a thread in which torch uses that one alone.
+"""Small operations on one thread, and many pieces of work side by side on a thread each.
 
 Torch's own threads meet at the end of every operation; in small ones they wait longer than they work, and on a machine
 that does something else as well for a hundred times as long. Threads that share nothing never wait for each other.
@@ -7,6 +7,7 @@ that does something else as well for a hundred times as long. Threads that share
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -15,6 +16,20 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _AHEAD = 2  # pieces a thread that may be under way or waiting to be taken
+
+
+@contextmanager
+def one_thread(is_wanted: bool = True) -> Iterator[None]:
+    """Within the block torch uses the calling thread alone, where that is wanted."""
+    before = torch.get_num_threads()
+    if not is_wanted or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def in_order(work: Callable[[T], R], pieces: Iterable[T], n_threads: int) -> Iterator[R]:

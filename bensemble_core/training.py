@@ -26,6 +26,7 @@ from bensemble_core.options import STRICT
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import borrowed, derive, generator, permutation
 from bensemble_core.resuming import checked, stamped
+from bensemble_core.threads import one_thread
 from bensemble_core.types import Data, Problem, Report, Tensors, Transform, silent
 
 Forward: TypeAlias = Callable[[Tensors, Tensor], Tensor]  # θ [M, ...], x -> outputs [M, B, O]
@@ -39,6 +40,7 @@ _instead: ContextVar[Callable[[Call], "Trained"] | None] = ContextVar("instead",
 _ORDER, _NOISE, _AUGMENT = 1, 2, 4  # branches of a member's seed; 3 is of early stopping
 _QUIET_SECONDS = 0.2  # longest silence between two reports, steps permitting
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
+_SMALL_STEP = 1e8  # weights × rows: about 5 ms on one core
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,17 +169,18 @@ def descend(
     if resume is not None:
         run.restore(resume)
     heard = time.monotonic()
-    while run.step < run.total and not run.has_stopped():
-        loss = run.take_step()
-        ended_epoch = run.step % run.steps_per_epoch == 0
-        if ended_epoch:
-            epoch = run.step // run.steps_per_epoch
-            run.validate()
-            if watch is not None:
-                watch(epoch, run.theta, run.fixed, run.kept)
-        if ended_epoch or time.monotonic() - heard >= _QUIET_SECONDS:
-            report(run.step, run.total, run.message(loss), run.snapshot)
-            heard = time.monotonic()
+    with one_thread(run.has_small_steps()):
+        while run.step < run.total and not run.has_stopped():
+            loss = run.take_step()
+            ended_epoch = run.step % run.steps_per_epoch == 0
+            if ended_epoch:
+                epoch = run.step // run.steps_per_epoch
+                run.validate()
+                if watch is not None:
+                    watch(epoch, run.theta, run.fixed, run.kept)
+            if ended_epoch or time.monotonic() - heard >= _QUIET_SECONDS:
+                report(run.step, run.total, run.message(loss), run.snapshot)
+                heard = time.monotonic()
     return run.finish()
 
 
@@ -238,6 +241,12 @@ class _Run:
         self.moment2 = {k: torch.zeros_like(v) for k, v in self.theta.items() if options.optimiser == "adam"}
         self.best: dict[str, Tensor] = {}
         self.limited = {} if options.max_norm is None else limited_weights(self.members.module, self.theta)
+
+    def has_small_steps(self) -> bool:
+        """Whether a step is some milliseconds of products on a CPU, which torch's threads would cut too fine."""
+        rows = min(self.options.batch_size, self.n_rows)
+        work = rows * sum(v.numel() for v in self.theta.values())
+        return self.device.type == "cpu" and self.members.dense is not None and work < _SMALL_STEP
 
     def take_step(self) -> Tensor:
         """One step of every member; the losses before it, without the prior where that is `pulled`: [M]."""

@@ -1,4 +1,4 @@
-"""Pieces on threads: in order, each on one of torch's threads, and nothing left behind."""
+"""Pieces on threads: in order, each on one of torch's threads, and nothing left behind; small steps on one."""
 
 import threading
 import time
@@ -103,3 +103,15 @@ def test_scoring_is_cancelled_by_its_report() -> None:
         bc.score(members, pool, "bald", report=stop)
     assert pool_threads() == []
     assert number_in_a_new_thread() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize(("hidden", "expected"), [(16, 1), (2000, 2)])
+def test_small_steps_of_a_training_use_one_thread(hidden: int, expected: int) -> None:
+    rng = torch.Generator().manual_seed(0)
+    rows = torch.randn(64, 8, generator=rng), torch.randint(0, 2, (64,), generator=rng)
+    model = {"name": "mlp", "hidden": [hidden, hidden]}
+    seen: set[int] = set()
+    bc.fit("map", model, rows, likelihood="categorical", epochs=1, report=lambda *_: seen.add(torch.get_num_threads()))
+    assert seen == {expected}
+    assert torch.get_num_threads() == number_in_a_new_thread() == 2
