@@ -27,10 +27,14 @@ def normalised(log_weights: Tensor | None, n_members: int, like: Tensor) -> Tens
 
 
 def weight_entropy(log_weights: Tensor | None, n_members: int) -> float:
-    """H[w], ln M with equal weights: the most that any outcome can tell about which member is right."""
+    """H[w], ln M with equal weights: the most that any outcome can tell about which member is right.
+
+    Exactly 0 where one member has all the weight but for rounding.
+    """
     if log_weights is None:
         return math.log(n_members)
-    return float(categorical_entropy(log_weights.double().log_softmax(0)))
+    nats = float(categorical_entropy(log_weights.detach().double().log_softmax(0)))
+    return nats if nats > 1e-12 else 0.0
 
 
 def logsumexp(x: Tensor, dim: int) -> Tensor:

@@ -1,7 +1,7 @@
 """From the scores of a pool to the k rows to label next."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,11 +9,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bensemble_core import mixtures
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS, resolve_acquisition, resolve_selection, short_list
+from bensemble_core.acquisition.clustering import distinct
 from bensemble_core.acquisition.entries import Candidates, Context, Picks, SelectionOptions
+from bensemble_core.acquisition.progress import Tick, ticking
 from bensemble_core.errors import InvalidData, InvalidOption
-from bensemble_core.predictive import Predictive
+from bensemble_core.options import whole
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.scoring import (
+    CHUNK_ROWS,
     Array,
     Pool,
     Report,
@@ -22,8 +27,10 @@ from bensemble_core.scoring import (
     as_tensor,
     check_family,
     predict_all,
+    require_finite,
     score_shards,
 )
+from bensemble_core.types import Family
 
 Exclude: TypeAlias = Tensor | npt.NDArray[Any] | Iterable[int]  # a mask over the pool, or row numbers
 Gather: TypeAlias = Callable[[Tensor], Array]  # pool rows [n], ascending -> their inputs [n, ...]
@@ -48,8 +55,9 @@ def choose(
     exclude: Exclude | None = None,
 ) -> tuple[Tensor, Tensor]:
     """k rows by the scores of a whole pool, and their scores: [N] -> [k], [k]."""
+    k, seed = whole(k, "k"), whole(seed, "seed")
     how, rows, scores = resolve_selection(selection), _candidate_rows(len(scores), exclude), as_tensor(scores)
-    picks = _select(None, scores, how, k, seed, rows, None, None)
+    picks = _select(None, scores, how, k, seed, rows, None, None, None)
     return picks.rows, scores[picks.rows]
 
 
@@ -64,16 +72,19 @@ def conclude(
     exclude: Exclude | None = None,
     gather: Gather | None = None,
     labelled: Array | None = None,
+    report: Report | None = None,
 ) -> Ranking:
     """The ranking that `rank` would give, from scores that were computed before, shard by shard: [N] -> k rows.
 
     `gather` reads the inputs of some rows of the pool; a selection that needs more than scores predicts its short list
-    from them.
+    from them. `report` hears of it while rows are chosen, and may raise to stop it.
     """
-    options, how = resolve_acquisition(acquisition), resolve_selection(selection)
+    k, seed = whole(k, "k"), whole(seed, "seed")
+    options, how = _resolve(ensemble, acquisition, selection)
     rows = _candidate_rows(len(scores), exclude)
     scores = as_tensor(scores)
-    picks = _select(ensemble, scores, how, k, seed, rows, gather, labelled)
+    require_finite(scores[rows], rows=rows)
+    picks = _select(ensemble, scores, how, k, seed, rows, gather, labelled, report)
     chosen = scores[picks.rows]
     return Ranking(
         rows=picks.rows,
@@ -105,11 +116,12 @@ def rank(
     are the rows that `epig` is about, `labelled` [L, ...] those that `kcenter` and `typiclust` keep away from. Where
     there is no ensemble yet, acquisition `random` with selection `typiclust`, `kcenter` or `top_k` does without.
     """
-    options, how = resolve_acquisition(acquisition), resolve_selection(selection)
+    k, seed = whole(k, "k"), whole(seed, "seed")
+    options, how = _resolve(ensemble, acquisition, selection)
     shards = as_shards(x)
     _check_k(k, _candidate_rows(sum(map(len, shards)), exclude).numel())  # before the work, not after
     _check_selection(ensemble, how)
-    scores = score_shards(ensemble, shards, [options], seed, 0, target, chunk_rows, report)[0]
+    scores = score_shards(ensemble, shards, [options], seed, 0, target, chunk_rows, report, finite=False)[0]
     return conclude(
         ensemble,
         scores,
@@ -120,15 +132,67 @@ def rank(
         exclude=exclude,
         gather=_gather(shards),
         labelled=labelled,
+        report=report,
     )
 
 
-def _features(ensemble: Scorable | None, x: Array) -> Tensor:
-    """One member's features or, before there is an ensemble, the rows as they are: [n, F]."""
-    rows = as_tensor(x)
+def check_combination(acquisition: object, selection: object, family: Family) -> None:
+    """Raise InvalidOption where the two cannot rank together with this likelihood; for before the work."""
+    options, how = resolve_acquisition(acquisition), resolve_selection(selection)
+    check_family(family, ACQUISITIONS, options.name)
+    check_family(family, SELECTIONS, how.name)
+    _check_signs(options, how, family)
+
+
+def _resolve(ensemble: Scorable | None, acquisition: object, selection: object) -> tuple[Any, SelectionOptions]:
+    options, how = resolve_acquisition(acquisition), resolve_selection(selection)
     if ensemble is not None:
-        return ensemble.features(rows)
-    return rows.flatten(1) if rows.is_floating_point() else rows.flatten(1).float()
+        _check_signs(options, how, ensemble.family)
+    return options, how
+
+
+def _check_signs(options: Any, how: SelectionOptions, family: Family) -> None:
+    if family in ACQUISITIONS[options.name].negative_for and not SELECTIONS[how.name].takes_negative(how):
+        raise InvalidOption(
+            f"{options.name} may be negative for a {family} likelihood, and {how.name} needs scores of at least 0; "
+            "use an information or disagreement score, form softmax or softrank, or selection top_k"
+        )
+
+
+def _predictions(ensemble: Scorable, x: Array, tick: Tick) -> Predictive:
+    """`predict_all`, chunk by chunk so that it can be stopped."""
+    parts = []
+    for start in range(0, len(x), CHUNK_ROWS):
+        tick()
+        parts.append(predict_all(ensemble, x[start : start + CHUNK_ROWS]))
+    if isinstance(parts[0], CategoricalPredictive):
+        return CategoricalPredictive.cat(p for p in parts if isinstance(p, CategoricalPredictive))
+    return GaussianPredictive.cat(p for p in parts if isinstance(p, GaussianPredictive))
+
+
+def _features(ensemble: Scorable | None, x: Array, labelled: Array | None, tick: Tick) -> tuple[Tensor, Tensor | None]:
+    """One member's features or, before there is an ensemble, the rows as they are: [n, F], [L, F].
+
+    Equal rows are run once: a network may round a row by its place among others, and copies would seem to differ.
+    """
+    rows = as_tensor(x)
+    if labelled is not None and len(labelled):
+        known = as_tensor(labelled)
+        if known[0].numel() != rows[0].numel():
+            raise InvalidData(f"labelled rows have shape {list(known.shape[1:])}, the pool's {list(rows.shape[1:])}")
+        # a copy is equal in the pool's own precision
+        dtype = rows.dtype if rows.is_floating_point() else torch.promote_types(rows.dtype, known.dtype)
+        rows = torch.cat([rows.to(dtype), known.reshape(-1, *rows.shape[1:]).to(device=rows.device, dtype=dtype)])
+    if ensemble is None:
+        features = rows.flatten(1) if rows.is_floating_point() else rows.flatten(1).double()
+    else:
+        first, which = distinct(rows)
+        parts = []
+        for some in torch.split(first, CHUNK_ROWS):
+            tick()
+            parts.append(ensemble.features(rows[some]))
+        features = torch.cat(parts)[which]
+    return features[: len(x)], features[len(x) :] if len(rows) > len(x) else None
 
 
 def _check_selection(ensemble: Scorable | None, how: SelectionOptions) -> None:
@@ -148,6 +212,7 @@ def _select(
     rows: Tensor,
     gather: Gather | None,
     labelled: Array | None,
+    report: Report | None,
 ) -> Picks:
     """k of the candidate `rows` [n] by the pool's scores [N] and, for a short list, what else the selection needs."""
     entry = SELECTIONS[how.name]
@@ -160,15 +225,20 @@ def _select(
         return how(Candidates(rows=rows, scores=scores if every else scores[rows]), k, Context(seed=seed))
     _check_selection(ensemble, how)
     listed = short_list(entry, how, rows, scores if every else scores[rows], k, seed)
-    x, wants_features = gather(listed), "features" in entry.needs
+    x, tick = gather(listed), ticking(report, (), k)
+    features, known = _features(ensemble, x, labelled, tick) if "features" in entry.needs else (None, None)
     candidates = Candidates(
         rows=listed,
         scores=scores[listed],
-        predictive=predict_all(ensemble, x) if ensemble is not None and "predictive" in entry.needs else None,
-        features=_features(ensemble, x) if wants_features else None,
+        predictive=_predictions(ensemble, x, tick) if ensemble is not None and "predictive" in entry.needs else None,
+        features=features,
     )
-    known = _features(ensemble, labelled) if wants_features and labelled is not None and len(labelled) else None
-    return how(candidates, k, Context(seed=seed, labelled_features=known))
+    picks = how(candidates, k, Context(seed=seed, labelled_features=known, report=report))
+    if listed.numel() == rows.numel():
+        return picks
+    which = "those with the highest scores" if entry.short_list == "highest" else "drawn by the seed"
+    note = f"{how.name} looked at {listed.numel():,} of {rows.numel():,} rows, {which}; `short_list` sets how many"
+    return replace(picks, notes=(note, *picks.notes))
 
 
 def _gather(shards: Sequence[Array]) -> Gather:
@@ -231,11 +301,8 @@ def _notes(
             f"{options.name} has few values with {ensemble.n_members} members: {tied} rows tie at the lowest chosen "
             f"score {float(last):.6g}, and {taken} of them were chosen"
         )
-    if ensemble.n_members == 1 and not bool(pool.any()):
-        notes.append(
-            f"one member cannot disagree with itself: {options.name} is 0 for every row and tells none from another; "
-            "use entropy or margin, or a posterior with several members"
-        )
+    if entry.is_disagreement(options) and not bool(pool.any()):
+        notes.append(_no_disagreement(ensemble, options.name))
     ceiling = entry.ceiling and entry.ceiling(options, ensemble.family, ensemble.log_weights, ensemble.n_members)
     if ceiling is not None and float(pool.max()) > 0.9 * ceiling:
         notes.append(
@@ -243,3 +310,16 @@ def _notes(
             f"{float(pool.max()):.4g}: more members would help"
         )
     return tuple(notes)
+
+
+def _no_disagreement(ensemble: Scorable, name: str) -> str:
+    if mixtures.weight_entropy(ensemble.log_weights, ensemble.n_members) > 0:
+        return (
+            f"the members do not disagree about any row: {name} is 0 for every row and the picks are arbitrary; "
+            "use members that differ"
+        )
+    one = "one member" if ensemble.n_members == 1 else "all weight is on one member, which"
+    return (
+        f"{one} cannot disagree with itself: {name} is 0 for every row and tells none from another; "
+        "use entropy or margin, or a posterior with several members"
+    )

@@ -1,6 +1,8 @@
 """Score the rows of a pool in constant memory: one number a row, or several from one forward pass."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -10,6 +12,7 @@ from torch import Tensor
 
 from bensemble_core.acquisition import ACQUISITIONS, kernels, resolve_acquisition
 from bensemble_core.acquisition.entries import Entry, Rows, SelectionEntry
+from bensemble_core.acquisition.progress import EVERY
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.threads import in_order
@@ -110,13 +113,22 @@ def score_shards(
     aim = _target(ensemble, target, acquisitions)
     predicting = ensemble if "ensemble" in needs else None
     total, done = sum(map(len, shards)), 0
+    said, turn = time.monotonic(), Lock()
+
+    def tick() -> None:
+        """From whichever thread takes long over a chunk; what the report raises ends that chunk, and so all of it."""
+        nonlocal said
+        with turn:
+            if report is not None and time.monotonic() - said >= EVERY:
+                report(done, total, f"scored {done} of {total} rows")
+                said = time.monotonic()
 
     def chunks() -> Iterator[tuple[Array, Rows]]:
         first = first_row
         for shard in shards:
             for start in range(0, len(shard), chunk_rows):
                 chunk = shard[start : start + chunk_rows]
-                yield chunk, Rows(seed=seed, first=first, count=len(chunk), target=aim)
+                yield chunk, Rows(seed=seed, first=first, count=len(chunk), target=aim, tick=tick)
                 first += len(chunk)
 
     def work(given: tuple[Array, Rows]) -> Tensor:
@@ -136,7 +148,8 @@ def score_shards(
         parts.append(part)
         done += part.shape[1]
         if report is not None:
-            report(done, total, f"scored {done} of {total} rows")
+            with turn:
+                report(done, total, f"scored {done} of {total} rows")
     return torch.cat(parts, dim=1) if parts else torch.empty(len(acquisitions), 0)
 
 

@@ -50,19 +50,35 @@ from bensemble_core.acquisition.shortlist import short_list, short_list_size
 from bensemble_core.acquisition.targeted import Epig, epig, epig_ceiling, gaussian_epig, score_epig
 
 ACQUISITIONS: dict[str, Entry] = {
-    "bald": Entry(score=score_information, options=Bald, ceiling=information_ceiling, column=lambda _: "bald"),
-    "entropy": Entry(score=score_entropy, options=Entropy, column=lambda _: "entropy"),
+    "bald": Entry(
+        score=score_information,
+        options=Bald,
+        ceiling=information_ceiling,
+        column=lambda _: "bald",
+        is_disagreement=lambda _: True,
+    ),
+    "entropy": Entry(score=score_entropy, options=Entropy, column=lambda _: "entropy", negative_for=("gaussian",)),
     "variation_ratio": Entry(
         score=score_variation_ratio,
         options=VariationRatio,
         families=("categorical",),
         column=lambda _: "variation_ratio",
+        is_disagreement=lambda _: True,
         is_coarse=True,
     ),
     "predictive_variance": Entry(
-        score=score_predictive_variance, options=PredictiveVariance, column=lambda options: f"{options.part}_variance"
+        score=score_predictive_variance,
+        options=PredictiveVariance,
+        column=lambda options: f"{options.part}_variance",
+        is_disagreement=lambda options: options.part == "epistemic",
     ),
-    "eig": Entry(score=score_information, options=Eig, ceiling=information_ceiling, column=lambda _: "bald"),
+    "eig": Entry(
+        score=score_information,
+        options=Eig,
+        ceiling=information_ceiling,
+        column=lambda _: "bald",
+        is_disagreement=lambda _: True,
+    ),
     "least_confidence": Entry(
         score=score_least_confidence,
         options=LeastConfidence,
@@ -70,14 +86,22 @@ ACQUISITIONS: dict[str, Entry] = {
         column=lambda _: "least_confidence",
     ),
     "margin": Entry(score=score_margin, options=Margin, families=("categorical",), column=lambda _: "margin"),
-    "mean_std": Entry(score=score_mean_std, options=MeanStd, column=lambda _: "mean_std"),
-    "epig": Entry(score=score_epig, options=Epig, needs=("ensemble", "target"), ceiling=epig_ceiling),
+    "mean_std": Entry(
+        score=score_mean_std, options=MeanStd, column=lambda _: "mean_std", is_disagreement=lambda _: True
+    ),
+    "epig": Entry(
+        score=score_epig,
+        options=Epig,
+        needs=("ensemble", "target"),
+        ceiling=epig_ceiling,
+        is_disagreement=lambda _: True,
+    ),
     "random": Entry(score=score_random, options=Random, needs=()),
 }
 
 SELECTIONS: dict[str, SelectionEntry] = {
     "top_k": SelectionEntry(options=TopK),
-    "power": SelectionEntry(options=Power),
+    "power": SelectionEntry(options=Power, takes_negative=lambda options: options.form != "power"),
     "batchbald": SelectionEntry(options=BatchBald, needs=("scores", "predictive"), short_list="highest"),
     "badge": SelectionEntry(
         options=Badge, needs=("predictive", "features"), families=("categorical",), short_list="drawn"

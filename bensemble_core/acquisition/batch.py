@@ -12,12 +12,14 @@ from bensemble_core import mixtures
 from bensemble_core.acquisition import counter, shortlist
 from bensemble_core.acquisition.entries import Candidates, Context, Picks
 from bensemble_core.acquisition.joint import Outcomes, expected_entropies, probabilities
+from bensemble_core.acquisition.progress import Tick, ticking
 from bensemble_core.acquisition.selection import check_count
+from bensemble_core.acquisition.ties import best
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.options import STRICT
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
 
-# Nats; gains nearer than this are equal but for rounding, and the lower row is taken.
+# Nats; gains nearer than this are equal but for rounding, and the seed decides.
 TIE, DRAWN_TIE = 1e-10, 1e-6
 
 
@@ -58,9 +60,9 @@ class BatchBald:
             raise InvalidOption("batchbald needs the members' predictions for every candidate; pass predictive=…")
         with torch.no_grad():
             if isinstance(predictive, CategoricalPredictive):
-                picked, gains, notes = self._classes(predictive, candidates.rows, k, context.seed)
+                picked, gains, notes = self._classes(predictive, candidates.rows, k, context)
             else:
-                picked, gains = covariance_picks(predictive, k)
+                picked, gains = covariance_picks(predictive, candidates.rows, k, context)
                 notes = []
                 _check_finite(torch.tensor(gains), candidates.rows[picked])
         values = torch.tensor(gains, dtype=torch.float64).clamp(min=0)
@@ -68,28 +70,33 @@ class BatchBald:
         return Picks(rows=rows, measure="information_gained", values=values, notes=tuple(notes))
 
     def _classes(
-        self, predictive: CategoricalPredictive, rows: Tensor, k: int, seed: int
+        self, predictive: CategoricalPredictive, rows: Tensor, k: int, context: Context
     ) -> tuple[list[int], list[float], list[str]]:
-        log_weights = mixtures.normalised(predictive.log_weights, predictive.n_members, predictive.logits.double())
+        picked, gains, drawn_from = list[int](), list[float](), 0
+        tick = ticking(context.report, picked, k)
+        log_weights = mixtures.normalised(
+            predictive.log_weights, predictive.n_members, predictive.logits[:, :0].double()
+        )
         history = [Outcomes.none(log_weights)]  # after 0, 1, … picks
         everyone = torch.arange(predictive.n_rows, device=predictive.logits.device)
-        noise = expected_entropies(predictive, everyone)
-        bounds = history[0].gains(predictive, everyone, noise) if k else torch.empty(0)
+        noise = expected_entropies(predictive, everyone, tick)
+        bounds = history[0].gains(predictive, everyone, noise, tick) if k else torch.empty(0)
         _check_finite(bounds, rows)
         known = torch.zeros_like(everyone)  # how many picks a row's bound takes into account
-        alone, picked, gains, drawn_from = bounds.clone(), list[int](), list[float](), 0
+        alone = bounds.clone()
         for step in range(k):
+            tick()
             if step:
                 last = picked[-1]
-                u = counter.uniform(seed, np.array([int(rows[last])]), counter.JOINT_OUTCOMES)[0]
+                u = counter.uniform(context.seed, np.array([int(rows[last])]), counter.JOINT_OUTCOMES)[0]
                 history.append(history[-1].then(probabilities(predictive, last), self.outcomes, float(u)))
                 if history[-1].is_exact:
-                    _tighten(bounds, known, history, predictive, noise)
+                    _tighten(bounds, known, history, predictive, noise, tick)
                 else:
                     history, drawn_from = history[-1:], drawn_from or step + 1
                     left = (bounds > -math.inf).nonzero()[:, 0]
-                    bounds[left] = history[-1].gains(predictive, left, noise)
-            at = first_of_best(bounds, TIE if history[-1].is_exact else DRAWN_TIE)
+                    bounds[left] = history[-1].gains(predictive, left, noise, tick)
+            at = best(bounds, TIE if history[-1].is_exact else DRAWN_TIE, context.seed, rows)
             picked.append(at)
             gains.append(float(bounds[at]))
             bounds[at] = -math.inf
@@ -102,15 +109,20 @@ class BatchBald:
 
 
 def _tighten(
-    bounds: Tensor, known: Tensor, history: list[Outcomes], predictive: CategoricalPredictive, noise: Tensor
+    bounds: Tensor,
+    known: Tensor,
+    history: list[Outcomes],
+    predictive: CategoricalPredictive,
+    noise: Tensor,
+    tick: Tick,
 ) -> None:
     """Replace bounds by gains, highest first, until no bound that is left reaches the best gain: [n], [n], in place.
 
     One more pick taken into account costs C times as much, so a row climbs pick by pick, as far as its bound is high.
     """
-    best = -math.inf
+    highest = -math.inf
     while True:
-        in_play = (known < len(history) - 1) & (bounds > -math.inf) & (bounds >= best - TIE)
+        in_play = (known < len(history) - 1) & (bounds > -math.inf) & (bounds >= highest - TIE)
         if not in_play.any():
             return
         hopes = bounds.masked_fill(~in_play, -math.inf)
@@ -119,13 +131,15 @@ def _tighten(
         outcomes = history[n_picks]
         n_together = min(alike.numel(), outcomes.block_rows(predictive.n_members, predictive.logits.shape[2]))
         some = alike[hopes[alike].topk(n_together).indices]
-        bounds[some] = outcomes.gains(predictive, some, noise)
+        bounds[some] = outcomes.gains(predictive, some, noise, tick)
         known[some] = n_picks
         if n_picks == len(history) - 1:
-            best = max(best, float(bounds[some].max()))
+            highest = max(highest, float(bounds[some].max()))
 
 
-def covariance_picks(predictive: GaussianPredictive, k: int) -> tuple[list[int], list[float]]:
+def covariance_picks(
+    predictive: GaussianPredictive, rows: Tensor, k: int, context: Context
+) -> tuple[list[int], list[float]]:
     """k positions that greedily maximise ½ log det(I + Σ_i A_i A_iᵀ), A_i [M, T] = √w_m (μ_m − μ̄)/σ̄; and their gains.
 
     V_i = (I + Σ_picked A Aᵀ)^-½ A_i is held for every row, so that a gain is ½ log det(I + V_iᵀ V_i); a pick's output v
@@ -139,12 +153,14 @@ def covariance_picks(predictive: GaussianPredictive, k: int) -> tuple[list[int],
     identity = torch.eye(shape[2], dtype=v.dtype, device=v.device)
     open_rows = torch.ones(shape[1], dtype=torch.bool, device=v.device)
     picked, gains = list[int](), list[float]()
+    tick = ticking(context.report, picked, k)
     for _ in range(k):
+        tick()
         if shape[2] == 1:
             gain = 0.5 * torch.log1p(v[..., 0].square().sum(0))
         else:
             gain = 0.5 * torch.logdet(identity + torch.einsum("mnt,mns->nts", v, v))
-        at = first_of_best(gain.masked_fill(~open_rows, -math.inf), TIE)
+        at = best(gain.masked_fill(~open_rows, -math.inf), TIE, context.seed, rows)
         picked.append(at)
         gains.append(float(gain[at]))
         open_rows[at] = False
@@ -154,12 +170,6 @@ def covariance_picks(predictive: GaussianPredictive, k: int) -> tuple[list[int],
             if size > 0:
                 v -= ((1 - 1 / math.sqrt(1 + size)) / size) * one[:, None, None] * torch.tensordot(one, v, 1)
     return picked, gains
-
-
-def first_of_best(values: Tensor, tolerance: float) -> int:
-    """Lowest position whose value is within the tolerance of the largest; one that is not a number comes first."""
-    best = values.max()
-    return int((values.isnan() | (values >= best - tolerance)).nonzero()[0])
 
 
 def _check_finite(gains: Tensor, rows: Tensor) -> None:
@@ -173,8 +183,8 @@ def _ceiling_notes(predictive: CategoricalPredictive, joint: float, alone: float
     """`joint` is the batch's information, `alone` the sum over its rows, which bounds what more members could find."""
     n_members = predictive.n_members
     ceiling = mixtures.weight_entropy(predictive.log_weights, n_members)
-    if n_members == 1:
-        return ["one member cannot disagree with itself: no row adds information, and these are simply the first ones"]
+    if ceiling == 0:
+        return ["one member cannot disagree with itself: no row adds information, and the seed alone decides"]
     if joint <= 0.9 * ceiling:
         return []
     joint = min(joint, ceiling)  # an estimate from drawn outcomes may pass it

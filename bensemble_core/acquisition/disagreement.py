@@ -83,7 +83,8 @@ def _doubt(probs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _spread(values: Tensor, log_weights: Tensor | None) -> Tensor:
-    """Var_m by 1/M: [M, ...] -> [...]."""
+    """Var_m by 1/M, exactly 0 where all members say the same: [M, ...] -> [...]."""
+    values = values - values[:1]
     return mixtures.member_average((values - mixtures.member_average(values, log_weights)).square(), log_weights)
 
 
@@ -148,7 +149,9 @@ def score_variation_ratio(predictive: Predictive, options: VariationRatio, rows:
 
 def score_predictive_variance(predictive: Predictive, options: PredictiveVariance, rows: Rows) -> Tensor:
     if isinstance(predictive, GaussianPredictive):
-        variance = predictive.variance() if options.part == "total" else predictive.epistemic_variance()
+        variance = (
+            predictive.variance() if options.part == "total" else _spread(predictive.means, predictive.log_weights)
+        )
         return variance.reshape(predictive.n_rows, predictive.n_outputs).sum(-1)
     return predictive_variance(kernels.inputs(predictive), predictive.log_weights, part=options.part)
 
@@ -156,7 +159,8 @@ def score_predictive_variance(predictive: Predictive, options: PredictiveVarianc
 def score_mean_std(predictive: Predictive, options: MeanStd, rows: Rows) -> Tensor:
     """Regression: the standard deviation over members of the predicted mean, averaged over outputs."""
     if isinstance(predictive, GaussianPredictive):
-        return _root(predictive.epistemic_variance()).reshape(predictive.n_rows, predictive.n_outputs).mean(-1)
+        spread = _spread(predictive.means, predictive.log_weights)
+        return _root(spread).reshape(predictive.n_rows, predictive.n_outputs).mean(-1)
     return mean_std(kernels.inputs(predictive), predictive.log_weights)
 
 

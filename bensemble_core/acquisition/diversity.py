@@ -11,14 +11,17 @@ from bensemble_core import mixtures
 from bensemble_core.acquisition import shortlist
 from bensemble_core.acquisition.clustering import (
     Points,
-    centred,
+    distinct,
     kmeans,
     mean_neighbour_distance,
     nearest,
     seeding,
+    shifted,
 )
 from bensemble_core.acquisition.entries import Candidates, Context, Picks
-from bensemble_core.acquisition.selection import check_count, highest
+from bensemble_core.acquisition.progress import ticking
+from bensemble_core.acquisition.selection import check_count
+from bensemble_core.acquisition.ties import best, highest
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.options import STRICT
 from bensemble_core.predictive import CategoricalPredictive
@@ -30,10 +33,10 @@ class Badge:
 
     g(x) = (p̄ − onehot(argmax p̄)) ⊗ h: the gradient of the cross-entropy in the last layer's weights, had the row the
     label that is predicted now. The paper has one network; here p̄ is the ensemble's mean prediction and h the features
-    of its heaviest member. g is never formed: ⟨g_i, g_j⟩ = (e_i·e_j)(h_i·h_j). The first row is the one with the
+    of one member, the heaviest. g is never formed: ⟨g_i, g_j⟩ = (e_i·e_j)(h_i·h_j). The first row is the one with the
     longest g, as in the authors' code; the others are drawn. The measure of a pick is the probability of its draw given
     the earlier ones. Rows with the embedding of an earlier pick have probability 0; where only such rows are left they
-    follow by score, or by row, with a note.
+    follow by score, or by the seed, with a note.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
@@ -48,11 +51,16 @@ class Badge:
         with torch.no_grad():
             log_probs = mixtures.log_softmax(predictive.logits.double())
             mean = mixtures.log_mean(log_probs, predictive.log_weights).exp()  # [n, C]
-            errors = mean - torch.nn.functional.one_hot(mean.argmax(1), mean.shape[1])
+            # of equally probable classes the first: rounding, and so the order of the members, must not decide
+            predicted = (mean >= mean.amax(1, keepdim=True) - 1e-12).int().argmax(1)
+            errors = mean - torch.nn.functional.one_hot(predicted, mean.shape[1])
             points = Points(left=errors, right=features.double())
-            longest = _first(points.squared_lengths()) if points.count else None
-            picked, chances = seeding(points, k, context.seed, candidates.rows, first=longest)
-        return _completed(candidates, picked, chances, k, "probability")
+            longest = _best(points.squared_lengths(), candidates, context) if points.count else None
+            picked = list[int]()
+            tick = ticking(context.report, picked, k)
+            tick()
+            _, chances = seeding(points, k, context.seed, candidates.rows, first=longest, into=picked, tick=tick)
+        return _completed(candidates, picked, chances, k, "probability", context)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,23 +78,25 @@ class KCenter:
 
     def __call__(self, candidates: Candidates, k: int, context: Context) -> Picks:
         x, labelled = _with_labelled(candidates, k, context, self.name)
-        points = Points(right=x)
-        lengths = points.squared_lengths()  # |x − mean|²
-        squared = nearest(x, labelled)[0] if labelled.shape[0] else None
-        picked, distances = list[int](), list[float]()
+        picked, distances, points = list[int](), list[float](), Points(right=x)
+        tick = ticking(context.report, picked, k)
+        lengths = (x - x.mean(0)).square().sum(1)
+        squared = nearest(x, labelled, tick)[0] if labelled.shape[0] else None
         for _ in range(k):
+            tick()
             if squared is None:
-                at, value = _first(-lengths), float(lengths[_first(-lengths)])
+                at = _best(-lengths, candidates, context)
+                value = float(lengths[at])
             else:
-                at, value = _first(squared), float(squared.max())
+                at, value = _best(squared, candidates, context), float(squared.max())
                 if value == 0:
                     break
             picked.append(at)
             distances.append(math.sqrt(value))
-            now = points.squared_distances(at, lengths)
+            now = points.squared_distances(at, lengths, tick)
             squared = now if squared is None else torch.minimum(squared, now)
             squared[at] = 0.0
-        return _completed(candidates, picked, distances, k, "distance")
+        return _completed(candidates, picked, distances, k, "distance", context)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,36 +119,36 @@ class TypiClust:
     def __call__(self, candidates: Candidates, k: int, context: Context) -> Picks:
         x, labelled = _with_labelled(candidates, k, context, self.name)
         if k == 0:
-            return _completed(candidates, [], [], k, "typicality")
+            return _completed(candidates, [], [], k, "typicality", context)
+        picked = list[int]()
+        tick = ticking(context.report, picked, k)
         n_rows, n_labelled = x.shape[0], labelled.shape[0]
         everything = torch.cat([x, labelled])
-        belongs = kmeans(everything, min(n_labelled + k, self.max_clusters), context.seed)
+        belongs = kmeans(everything, min(n_labelled + k, self.max_clusters), context.seed, tick=tick)
         n_clusters = int(belongs.max()) + 1
         typical = torch.zeros(n_rows + n_labelled, dtype=x.dtype, device=x.device)
         for cluster in range(n_clusters):
             inside = (belongs == cluster).nonzero()[:, 0]
             n_neighbours = max(1, min(_NEIGHBOURS, inside.numel() // 2))
-            typical[inside] = 1 / (mean_neighbour_distance(everything[inside], n_neighbours) + 1e-5)
+            typical[inside] = 1 / (mean_neighbour_distance(everything[inside], n_neighbours, tick) + 1e-5)
         sizes = torch.bincount(belongs, minlength=n_clusters).tolist()
         covered = torch.bincount(belongs[n_rows:], minlength=n_clusters).tolist()
-        points, picked = Points(right=x), list[int]()
-        lengths, mine = points.squared_lengths(), belongs[:n_rows]
-        is_open = torch.ones(n_rows, dtype=torch.bool, device=x.device)
-        if n_labelled:
-            is_open = nearest(x, labelled)[0] > 0  # a copy of a labelled row tells nothing new
+        copies, mine = distinct(everything)[1].to(x.device), belongs[:n_rows]
+        is_open = ~torch.isin(copies[:n_rows], copies[n_rows:])  # a copy of a labelled row tells nothing new
         left = torch.bincount(mine[is_open], minlength=n_clusters).tolist()
         while len(picked) < k and any(left):
+            tick()
             cluster = min(
                 (c for c in range(n_clusters) if left[c]),
                 key=lambda c: (sizes[c] < _SMALL, covered[c], -sizes[c], c),
             )
-            at = _first(typical[:n_rows].masked_fill(~is_open | (mine != cluster), -math.inf))
+            values = typical[:n_rows].masked_fill(~is_open | (mine != cluster), -math.inf)
+            at = _best(values, candidates, context)
             picked.append(at)
             covered[cluster] += 1
-            is_open &= points.squared_distances(at, lengths) > 0
-            is_open[at] = False
+            is_open &= copies[:n_rows] != copies[at]
             left = torch.bincount(mine[is_open], minlength=n_clusters).tolist()
-        return _completed(candidates, picked, typical[picked].tolist(), k, "typicality")
+        return _completed(candidates, picked, typical[picked].tolist(), k, "typicality", context)
 
 
 _NEIGHBOURS, _SMALL = 20, 5  # the paper's
@@ -161,7 +171,7 @@ def _features(candidates: Candidates, k: int, name: str) -> Tensor:
 
 
 def _with_labelled(candidates: Candidates, k: int, context: Context, name: str) -> tuple[Tensor, Tensor]:
-    """Features of candidates and labelled rows about the candidates' mean: [n, F], [L, F]."""
+    """Features of candidates and labelled rows about the candidates' middle: [n, F], [L, F]."""
     features, labelled = _features(candidates, k, name), context.labelled_features
     if labelled is None:
         labelled = features[:0]
@@ -169,26 +179,27 @@ def _with_labelled(candidates: Candidates, k: int, context: Context, name: str) 
         raise InvalidData(f"labelled rows have features {list(labelled.shape)}, candidates {list(features.shape)}")
     if not labelled.isfinite().all():
         raise NotFinite("a labelled row has features that are not finite; check its inputs")
-    x, others = centred(features, labelled.to(features.device))
+    x, others = shifted(features, labelled.to(features.device))
     return x, others
 
 
-def _first(values: Tensor) -> int:
-    """Lowest position of the largest value, equal ones told apart only by more than rounding."""
-    best = values.max()
-    return int((values >= best - 1e-12 * best.abs()).nonzero()[0])
+def _best(values: Tensor, candidates: Candidates, context: Context) -> int:
+    """Where the largest value is; those that differ by rounding alone are told apart by the seed."""
+    return best(values, 1e-12 * float(values.max().abs()), context.seed, candidates.rows)
 
 
-def _completed(candidates: Candidates, picked: list[int], values: list[float], k: int, measure: str) -> Picks:
-    """Where nothing new is left: the rest by score, or by row, with the measure 0 and a note."""
+def _completed(
+    candidates: Candidates, picked: list[int], values: list[float], k: int, measure: str, context: Context
+) -> Picks:
+    """Where nothing new is left: the rest by score, or by the seed, with the measure 0 and a note."""
     missing = k - len(picked)
     notes: tuple[str, ...] = ()
     if missing:
         keys = torch.zeros(candidates.rows.numel()) if candidates.scores is None else candidates.scores.detach().cpu()
         keys = keys.double().index_fill(0, torch.tensor(picked, dtype=torch.int64), -math.inf)
-        picked = picked + highest(keys.numpy(), missing).tolist()
+        picked = picked + highest(keys.numpy(), missing, context.seed, candidates.rows.cpu().numpy()).tolist()
         values = values + [0.0] * missing
-        by = "row" if candidates.scores is None else "score"
+        by = "the seed" if candidates.scores is None else "score"
         notes = (
             f"the last {missing} picks repeat labelled or earlier ones: no other rows were left, and these go by {by}",
         )

@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from torch import Tensor
 
+from bensemble_core.acquisition.progress import Report, Tick, silent
 from bensemble_core.errors import InvalidOption
 from bensemble_core.options import check, make
 from bensemble_core.predictive import Predictive
@@ -19,6 +20,7 @@ class Rows:
     first: int
     count: int
     target: Predictive | None = None  # the same members on the rows to be predicted well; where "target" is a need
+    tick: Tick = silent  # called again and again by scores that take long for a chunk; may raise to cancel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,8 @@ class Entry:
     families: tuple[str, ...] = ("categorical", "gaussian")
     ceiling: Callable[[Any, str, Tensor | None, int], float | None] | None = None  # (options, family, log_weights, M)
     column: Callable[[Any], str] | None = None  # which of `kernels.COLUMNS` classification has for these options
+    is_disagreement: Callable[[Any], bool] = lambda _: False  # for these options: 0 where all members say the same
+    negative_for: tuple[str, ...] = ()  # families for which a score may be below 0
     is_coarse: bool = False  # few distinct values, so that a ranking says how many rows tie
 
 
@@ -50,6 +54,7 @@ class Context:
 
     seed: int = 0
     labelled_features: Tensor | None = None  # [L, F]; of the same member
+    report: Report | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,6 +87,7 @@ class SelectionEntry:
     needs: tuple[str, ...] = ("scores",)
     families: tuple[str, ...] = ("categorical", "gaussian")
     short_list: Literal["highest", "drawn"] | None = None  # by score, or by a seeded draw; None looks at every row
+    takes_negative: Callable[[Any], bool] = lambda _: True  # for these options: scores may be below 0
 
 
 class _HasOptions(Protocol):

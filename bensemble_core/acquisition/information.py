@@ -29,9 +29,19 @@ def entropy(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
 
 @kernels.fused("bald")
 def bald(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """I(y; θ | x) = H[p̄] − Σ_m w_m H[p_m] (Houlsby et al. 2011), clamped at 0 against rounding: [M, N, C] -> [N]."""
+    """I(y; θ | x) = H[p̄] − Σ_m w_m H[p_m] (Houlsby et al. 2011): [M, N, C] -> [N].
+
+    Against rounding it is kept between 0 and H[w], and exactly 0 where all members say the same.
+    """
     expected = mixtures.member_average(mixtures.categorical_entropy(log_probs), log_weights)
-    return (entropy(log_probs, log_weights) - expected).clamp(min=0)
+    gained = entropy(log_probs, log_weights) - expected
+    most = mixtures.weight_entropy(log_weights, log_probs.shape[0])
+    return gained.clamp(min=0, max=most).masked_fill(agreed(log_probs), 0.0)
+
+
+def agreed(values: Tensor) -> Tensor:
+    """Rows for which all members say the same: [M, N, ...] -> [N]."""
+    return (values == values[:1]).all(0).reshape(values.shape[1], -1).all(1)
 
 
 def eig(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
@@ -69,7 +79,12 @@ class Entropy:
 def score_information(predictive: Predictive, options: Bald | Eig, rows: Rows) -> Tensor:
     if isinstance(predictive, CategoricalPredictive):
         return bald(kernels.inputs(predictive), predictive.log_weights)
-    return predictive.mutual_information(method=options.estimate)
+    gained = predictive.mutual_information(method=options.estimate)
+    same = agreed(predictive.means)
+    if options.estimate == "mixture":
+        gained = gained.clamp(max=mixtures.weight_entropy(predictive.log_weights, predictive.n_members))
+        same &= agreed(predictive.variances)
+    return gained.masked_fill(same, 0.0)
 
 
 def score_entropy(predictive: Predictive, options: Entropy, rows: Rows) -> Tensor:

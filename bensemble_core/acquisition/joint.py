@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core import mixtures
+from bensemble_core.acquisition.progress import Tick, silent
 from bensemble_core.predictive import CategoricalPredictive
 
 _CELLS = 1 << 20  # probabilities held at once: 8 MB
@@ -58,7 +59,9 @@ class Outcomes:
         """How many rows `gains` takes at once."""
         return max(1, _CELLS // (n_classes * max(n_members, self.chance.numel())))
 
-    def gains(self, predictive: CategoricalPredictive, at: Tensor, noise: Tensor | None = None) -> Tensor:
+    def gains(
+        self, predictive: CategoricalPredictive, at: Tensor, noise: Tensor | None = None, tick: Tick = silent
+    ) -> Tensor:
         """I(y; member | y₁…y_b) for the rows at the positions `at`: [n] -> [n] float64.
 
         Σ_s chance_s H[Σ_m belief_sm p_m(y)] − Σ_m w_m H[p_m], which is the joint information of the batch with the row
@@ -67,10 +70,11 @@ class Outcomes:
         """
         n_classes, n_outcomes, dtype = predictive.logits.shape[2], self.chance.numel(), self.belief.dtype
         rows = self.block_rows(predictive.n_members, n_classes)
-        noise = expected_entropies(predictive, at) if noise is None else noise[at]
+        noise = expected_entropies(predictive, at, tick) if noise is None else noise[at]
         mixed, nats = (self.belief.new_empty(min(rows, at.numel()) * n_classes, n_outcomes) for _ in range(2))
         found = [torch.zeros_like(noise[:0])]
         for some in torch.split(at, rows):
+            tick()
             probs = _columns(predictive, some).clamp(min=_FLOOR[dtype]).to(dtype)  # [n·C, M]
             size = probs.shape[0]
             torch.mm(probs, self.belief.T, out=mixed[:size])  # [n·C, S]
@@ -79,10 +83,11 @@ class Outcomes:
         return torch.cat(found) - noise
 
 
-def expected_entropies(predictive: CategoricalPredictive, at: Tensor) -> Tensor:
+def expected_entropies(predictive: CategoricalPredictive, at: Tensor, tick: Tick = silent) -> Tensor:
     """Σ_m w_m H[p_m] of the rows at the positions `at`, what no knowledge of the member takes away: [n] float64."""
     found = [torch.zeros(0, dtype=torch.float64, device=at.device)]
     for some in torch.split(at, max(1, _CELLS // predictive.logits[:, :1].numel())):
+        tick()
         log_probs = mixtures.log_softmax(predictive.logits[:, some].double())  # [M, n, C]
         found.append(mixtures.member_average(mixtures.categorical_entropy(log_probs), predictive.log_weights))
     return torch.cat(found)

@@ -97,6 +97,7 @@ def statistics(logits: Tensor, log_weights: Tensor | None = None, *, spread: boo
             list(threads.map(part, range(0, n_rows, step)))
     elif n_rows:
         fill(values, ballots, 0, n_rows, out)
+    np.minimum(out[0], np.float32(mixtures.weight_entropy(log_weights, n_members)), out=out[0])  # of rounding, too
     return torch.from_numpy(out)
 
 

@@ -9,23 +9,23 @@ import torch
 
 from bensemble_core.acquisition import counter
 from bensemble_core.acquisition.entries import Candidates, Context, Picks
+from bensemble_core.acquisition.ties import Floats, highest, largest, ranks
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.options import STRICT
 
-Floats: TypeAlias = npt.NDArray[np.floating]
 Doubles: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopK:
-    """The k highest scores, best first; equal scores in the order of their rows."""
+    """The k highest scores, best first; equal scores in an order that the seed draws."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["top_k"] = "top_k"
 
     def __call__(self, candidates: Candidates, k: int, context: Context) -> Picks:
         scores, rows = _scores(candidates, k)
-        picked = highest(scores, k)
+        picked = highest(scores, k, context.seed, rows)
         return _picks(rows[picked], "score", scores[picked])
 
 
@@ -34,10 +34,10 @@ class Power:
     """k rows drawn one after another without replacement, a row with probability ∝ exp(β u): cheap diversity.
 
     Stochastic batch acquisition (Kirsch et al. 2023, table 1): u = log s (`power`, s^β), u = s (`softmax`) or
-    u = −log r (`softrank`, r = 1 for the highest score, equal scores ranked by row), drawn at once as the k highest of
-    β u + Gumbel noise. In the `power` form rows with score 0 have probability 0 and follow, in a seeded order, only
-    when the others run out. A row's noise is a function of (seed, row), so rows that are excluded or added elsewhere
-    don't change it. The measure of a pick is its probability given the earlier ones.
+    u = −log r (`softrank`, r = 1 for the highest score, equal scores ranked by the seed), drawn at once as the k
+    highest of β u + Gumbel noise. In the `power` form rows with score 0 have probability 0 and follow, in a seeded
+    order, only when the others run out. A row's noise is a function of (seed, row), so rows that are excluded or added
+    elsewhere don't change it. The measure of a pick is its probability given the earlier ones.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
@@ -54,7 +54,7 @@ class Power:
     def __call__(self, candidates: Candidates, k: int, context: Context) -> Picks:
         scores, rows = _scores(candidates, k)
         noise = counter.gumbel(context.seed, rows, counter.POWER_NOISE)
-        utility = self._utility(scores.astype(np.float64), rows)
+        utility = self._utility(scores.astype(np.float64), rows, context.seed)
         possible = np.flatnonzero(utility > -np.inf)
         first = min(k, possible.size)
         picked, chances = _draw(self.beta * utility[possible], noise[possible], first)
@@ -65,14 +65,12 @@ class Power:
             picked, chances = np.concatenate([picked, zero[later]]), np.concatenate([chances, later_chances])
         return _picks(rows[picked], "probability", chances)
 
-    def _utility(self, scores: Doubles, rows: npt.NDArray[np.int64]) -> Doubles:
+    def _utility(self, scores: Doubles, rows: npt.NDArray[np.int64], seed: int) -> Doubles:
         """u: [n] -> [n]."""
         if self.form == "softmax":
             return scores
         if self.form == "softrank":
-            ranks = np.empty(scores.size)
-            ranks[np.argsort(-scores, kind="stable")] = np.arange(1, scores.size + 1)
-            return -np.log(ranks)
+            return -np.log(ranks(scores, seed, rows))
         if scores.size and scores.min() < 0:
             at = int(scores.argmin())
             raise InvalidOption(
@@ -86,7 +84,7 @@ class Power:
 
 def _draw(log_weights: Doubles, noise: Doubles, k: int) -> tuple[npt.NDArray[np.int64], Doubles]:
     """Gumbel top-k: k positions in the order of a draw without replacement, and each one's chance given the earlier."""
-    picked = highest(log_weights + noise, k)
+    picked = largest(log_weights + noise, k)
     if k == 0:
         return picked, np.empty(0)
     weights = np.exp(log_weights - log_weights.max())
@@ -96,17 +94,6 @@ def _draw(log_weights: Doubles, noise: Doubles, k: int) -> tuple[npt.NDArray[np.
     chances = np.zeros(k)  # a weight that underflows has, to double precision, no chance
     np.divide(weights[picked], left, out=chances, where=left > 0)
     return picked, chances
-
-
-def highest(scores: Floats, k: int) -> npt.NDArray[np.int64]:
-    """Positions of the k largest, descending, ties by lower position; linear in the number of scores: [n] -> [k]."""
-    if k == 0:
-        return np.empty(0, dtype=np.int64)
-    cut = np.partition(scores, scores.size - k)[scores.size - k]  # the k-th largest
-    above = np.flatnonzero(scores > cut)
-    level = np.flatnonzero(scores == cut)[: k - above.size]
-    chosen = np.concatenate([above, level])
-    return chosen[np.argsort(-scores[chosen], kind="stable")].astype(np.int64)  # both parts ascend, so ties keep order
 
 
 def check_count(candidates: Candidates, k: int) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bensemble_core.acquisition import counter
 from bensemble_core.acquisition.entries import SelectionEntry
-from bensemble_core.acquisition.selection import highest
+from bensemble_core.acquisition.ties import highest, largest
 from bensemble_core.errors import InvalidOption
 
 LEAST, PER_PICK = 5_000, 5
@@ -32,7 +32,7 @@ def short_list_size(options: Any, k: int) -> int:
 def short_list(entry: SelectionEntry, options: Any, rows: Tensor, scores: Tensor, k: int, seed: int) -> Tensor:
     """The rows to look at, ascending: rows [n], their scores [n] -> [min(n, size)].
 
-    Those with the highest score (ties by lower row) or, for a selection that does not use scores, a uniform draw in
+    Those with the highest score (ties by the seed) or, for a selection that does not use scores, a uniform draw in
     which a row's luck is a function of (seed, row) alone.
     """
     if entry.short_list is None:
@@ -40,8 +40,9 @@ def short_list(entry: SelectionEntry, options: Any, rows: Tensor, scores: Tensor
     size = short_list_size(options, k)
     if size >= rows.numel():
         return rows
+    ids = rows.cpu().numpy()
     if entry.short_list == "highest":
-        keys = scores.detach().cpu().numpy()
+        found = highest(scores.detach().cpu().numpy(), size, seed, ids)
     else:
-        keys = counter.uniform(seed, rows.cpu().numpy(), counter.SHORT_LIST)
-    return rows[torch.from_numpy(highest(keys, size)).sort().values]
+        found = largest(counter.uniform(seed, ids, counter.SHORT_LIST), size)
+    return rows[torch.from_numpy(found).sort().values]

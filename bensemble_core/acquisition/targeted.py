@@ -10,18 +10,24 @@ from torch import Tensor
 
 from bensemble_core import mixtures
 from bensemble_core.acquisition.entries import Rows
+from bensemble_core.acquisition.information import agreed
+from bensemble_core.acquisition.progress import Tick, silent
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import STRICT
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
-_CELLS = 1 << 20  # numbers of a joint distribution held at once: 8 MB
+_CELLS = 1 << 17  # numbers of a joint distribution held at once: 1 MB, which stays near the processor
+_FLOOR = 1e-150  # p = 0 counts as this, so that a product of two of them has a logarithm
 
 
-def epig(log_probs: Tensor, target_log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
+def epig(
+    log_probs: Tensor, target_log_probs: Tensor, log_weights: Tensor | None = None, *, tick: Tick = silent
+) -> Tensor:
     """I(y; y* | x, x*) averaged over the target rows x* (Bickford Smith et al. 2023): [M, N, C], [M, R, C] -> [N].
 
-    H[p̄] + H[p̄*] − H[Σ_m w_m p_m(y) p_m(y*)], clamped at 0 against rounding; at most `bald`, so at most H[w]. Both
-    come from the same members. Summed in float64 over blocks of rows and target rows, so that no [N, R, C, C] is held.
+    H[p̄] + H[p̄*] − H[Σ_m w_m p_m(y) p_m(y*)]; at most `bald`, so at most H[w]. Against rounding it is kept between 0
+    and H[w], and exactly 0 where all members say the same. Both come from the same members. Summed in float64 over
+    blocks of rows and target rows, each one matrix product over the members, so that no [N, R, C, C] is held.
     """
     if log_probs.shape[0] != target_log_probs.shape[0]:
         raise InvalidData(
@@ -29,24 +35,44 @@ def epig(log_probs: Tensor, target_log_probs: Tensor, log_weights: Tensor | None
             f"{target_log_probs.shape[0]} of them"
         )
     n_targets = _some(target_log_probs.shape[1])
-    p, q = log_probs.double(), target_log_probs.double()
+    # normalised again: probabilities of single precision add up to 1 ± 1e-7, which is no smaller than many a score
+    p, q = log_probs.double().log_softmax(-1), target_log_probs.double().log_softmax(-1)
     weights = mixtures.normalised(log_weights, p.shape[0], p).exp()  # [M]
     apart = mixtures.categorical_entropy(mixtures.log_mean(p, log_weights))  # [N]
     apart = apart + mixtures.categorical_entropy(mixtures.log_mean(q, log_weights)).mean()
-    p, q = (weights[:, None, None] * p.exp()).permute(1, 2, 0), q.exp()  # [N, C, M], [M, R, C]
+    p = (weights[:, None, None] * p.exp()).clamp(min=_FLOOR).permute(1, 2, 0).contiguous()  # [N, C, M]
+    q = q.exp().clamp(min=_FLOOR)  # [M, R, C]
+    cells = p.shape[1] * q.shape[2]
+    held = None if p.requires_grad or q.requires_grad else p.new_empty(2, max(_CELLS, cells))
     totals = []
-    for rows, targets in _blocks(p.shape[0], n_targets, p.shape[1] * q.shape[2]):
-        together = torch.zeros(len(rows), dtype=p.dtype, device=p.device)
+    for rows, targets in _blocks(p.shape[0], n_targets, cells):
+        left, together = p[rows.start : rows.stop].flatten(0, 1), p.new_zeros(len(rows))
         for target in targets:
-            joint = p[rows.start : rows.stop] @ q[:, target.start : target.stop].flatten(1)  # [n, C, rC]
-            together = together - (joint * joint.clamp(min=1e-300).log()).sum((1, 2))
+            tick()
+            sums = _plogp(left, q[:, target.start : target.stop].flatten(1), held)
+            together = together - sums.reshape(len(rows), -1).sum(1)
         totals.append(together)
-    return (
-        (apart - torch.cat(totals) / n_targets).clamp(min=0).to(log_probs.dtype) if totals else log_probs.new_empty(0)
-    )
+    if not totals:
+        return log_probs.new_empty(0)
+    most = mixtures.weight_entropy(log_weights, log_probs.shape[0])
+    gained = (apart - torch.cat(totals) / n_targets).clamp(min=0, max=most).to(log_probs.dtype)
+    return gained.masked_fill(agreed(log_probs) | agreed(target_log_probs).all(), 0.0)
 
 
-def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive) -> Tensor:
+def _plogp(left: Tensor, right: Tensor, held: Tensor | None) -> Tensor:
+    """Σ_j x_ij log x_ij of the product x of both, worked out in the memory `held` unless a gradient is asked for:
+    [a, M], [M, b], [2, at least ab] -> [a].
+    """
+    if held is None:
+        joint = left @ right
+        return (joint * joint.log()).sum(1)
+    shape = left.shape[0], right.shape[1]
+    product, nats = (part[: shape[0] * shape[1]].view(shape) for part in held)
+    torch.mm(left, right, out=product)
+    return torch.log(product, out=nats).mul_(product).sum(1)
+
+
+def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive, *, tick: Tick = silent) -> Tensor:
     """The same for regression, (y, y*) replaced by the Gaussian with its moments: -> [N].
 
     −½ log(1 − ρ²), ρ = Cov_m(μ, μ*) / √((Var_m μ + σ̄²)(Var_m μ* + σ̄*²)); with T outputs −½ log det(I − K Kᵀ), where
@@ -65,6 +91,7 @@ def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive) ->
     for rows, targets in _blocks(a.shape[0], n_targets, n_outputs * max(n_outputs, n_target_outputs)):
         gained = torch.zeros(len(rows), dtype=a.dtype, device=a.device)
         for target_rows in targets:
+            tick()
             left, right = a[rows.start : rows.stop], b[target_rows.start : target_rows.stop]
             k = torch.einsum("ntm,rsm->nrts", left, right)
             if n_outputs == 1:
@@ -73,7 +100,10 @@ def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive) ->
                 factor = torch.linalg.cholesky(identity - k @ k.mT)
                 gained = gained - torch.diagonal(factor, dim1=-2, dim2=-1).log().sum((1, 2))
         totals.append(gained)
-    return (torch.cat(totals) / n_targets).clamp(min=0).to(predictive.means.dtype) if totals else a.new_empty(0)
+    if not totals:
+        return a.new_empty(0)
+    gained = (torch.cat(totals) / n_targets).clamp(min=0).to(predictive.means.dtype)
+    return gained.masked_fill(agreed(predictive.means) | agreed(target.means).all(), 0.0)
 
 
 def _whitened(predictive: GaussianPredictive) -> Tensor:
@@ -117,9 +147,9 @@ def score_epig(predictive: Predictive, options: Epig, rows: Rows) -> Tensor:
     if target is None:
         raise InvalidOption("epig needs a target set; pass target=…, the rows whose labels are to be predicted well")
     if isinstance(predictive, CategoricalPredictive) and isinstance(target, CategoricalPredictive):
-        return epig(predictive.log_probs, target.log_probs, predictive.log_weights)
+        return epig(predictive.log_probs, target.log_probs, predictive.log_weights, tick=rows.tick)
     if isinstance(predictive, GaussianPredictive) and isinstance(target, GaussianPredictive):
-        return gaussian_epig(predictive, target)
+        return gaussian_epig(predictive, target, tick=rows.tick)
     raise InvalidData(
         f"the rows' predictive is {predictive.family} and the target's {target.family}; both come from one ensemble"
     )

@@ -13,9 +13,18 @@ from torch import Tensor
 
 import bensemble_core as bc
 from bensemble_core.acquisition import Badge, Candidates, Context, KCenter, Picks, TypiClust
-from bensemble_core.acquisition.clustering import Points, cross_distances, kmeans, mean_neighbour_distance, seeding
+from bensemble_core.acquisition.clustering import (
+    Points,
+    cross_distances,
+    distinct,
+    kmeans,
+    mean_neighbour_distance,
+    seeding,
+)
+from bensemble_core.acquisition.ties import luck
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
+from tests.core.test_scoring import LinearEnsemble
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -134,14 +143,15 @@ def test_badge_never_picks_a_copy_that_differs_by_rounding_in_single_precision()
         assert len(set((picks.rows % 6).tolist())) == 6
 
 
-def test_badge_goes_on_by_score_or_row_when_only_copies_are_left_and_says_so() -> None:
+def test_badge_goes_on_by_score_or_seed_when_only_copies_are_left_and_says_so() -> None:
     features, pred = torch.ones(5, 3).double(), CategoricalPredictive(logits=torch.zeros(2, 5, 3).double())
     scores = torch.tensor([0.1, 0.5, 0.3, 0.2, 0.4])
-    by_score, by_row = badge(features, pred, 5, scores=scores), badge(features, pred, 5)
-    assert by_score.rows.tolist() == [0, 1, 4, 2, 3]
-    assert by_row.rows.tolist() == [0, 1, 2, 3, 4]
-    assert by_row.values.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
-    assert "the last 4 picks repeat" in by_row.notes[0]
+    by_score, by_seed = badge(features, pred, 5, scores=scores), badge(features, pred, 5)
+    lucky = (-luck(0, np.arange(5))).argsort().tolist()
+    assert by_score.rows.tolist() == lucky[:1] + [row for row in (1, 4, 2, 3, 0) if row != lucky[0]]
+    assert by_seed.rows.tolist() == lucky
+    assert by_seed.values.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
+    assert "the last 4 picks repeat" in by_seed.notes[0]
 
 
 def test_badge_takes_no_more_than_one_of_the_rows_that_would_change_nothing() -> None:
@@ -232,9 +242,9 @@ def test_typiclust_and_k_center_do_better_than_chance_at_seeing_every_cluster() 
 
 
 @pytest.mark.parametrize("select", [TypiClust(), KCenter()])
-def test_identical_rows_are_picked_in_their_order_with_a_note(select: Any) -> None:
+def test_identical_rows_are_picked_by_luck_with_a_note(select: Any) -> None:
     picks = spread(select, torch.full((6, 2), 0.3).double(), 4)
-    assert picks.rows.tolist() == [0, 1, 2, 3]
+    assert picks.rows.tolist() == (-luck(0, np.arange(6))).argsort()[:4].tolist()
     assert "the last 3 picks repeat" in picks.notes[0]
 
 
@@ -277,3 +287,88 @@ def test_a_trained_ensemble_ranks_no_row_together_with_its_copy(selection: str) 
         assert ranking.notes == ()
         if labelled is not None and selection != "badge":
             assert not base & set(range(5))
+
+
+def farthest_first(x: np.ndarray, first: int, k: int) -> list[int]:
+    """Again and again the row farthest from all that are picked, by differences."""
+    picked = [first]
+    while len(picked) < k:
+        picked.append(int(np.min([((x - x[at]) ** 2).sum(1) for at in picked], axis=0).argmax()))
+    return picked
+
+
+def with_an_outlier() -> np.ndarray:
+    x = np.random.default_rng(0).standard_normal((200, 3)).astype(np.float32)
+    x[7, 0] = 1e9
+    return x
+
+
+def two_far_clusters() -> np.ndarray:
+    x = np.random.default_rng(0).standard_normal((100, 3))
+    return x + np.where(np.arange(100) < 50, 1e6, -1e6)[:, None]
+
+
+@pytest.mark.parametrize("x", [with_an_outlier(), two_far_clusters()], ids=["outlier", "clusters"])
+def test_k_center_tells_rows_apart_that_are_near_beside_the_extent_of_the_pool(x: np.ndarray) -> None:
+    ranking = bc.rank(None, x, acquisition="random", selection="kcenter", k=6)
+    assert ranking.rows.tolist() == farthest_first(x.astype(np.float64), int(ranking.rows[0]), 6)
+    distances = np.linalg.norm(x[ranking.rows][:, None].astype(np.float64) - x[ranking.rows], axis=-1)
+    nearest = [distances[i, :i].min() for i in range(1, 6)]
+    assert ranking.values[1:].tolist() == pytest.approx(nearest, rel=1e-6)
+    assert min(nearest) > 1
+
+
+@pytest.mark.parametrize("x", [with_an_outlier(), two_far_clusters()], ids=["outlier", "clusters"])
+def test_typiclust_tells_rows_apart_that_are_near_beside_the_extent_of_the_pool(x: np.ndarray) -> None:
+    ranking = bc.rank(None, x, acquisition="random", selection={"name": "typiclust", "max_clusters": 2}, k=20)
+    assert len(set(ranking.rows.tolist())) == 20
+    assert not any("repeat" in note for note in ranking.notes)
+    assert (ranking.values < 1e4).all()  # a distance that cancels to 0 would have a typicality of 100,000
+
+
+def test_distances_keep_their_digits_where_a_product_would_cancel() -> None:
+    x = torch.from_numpy(two_far_clusters())
+    exact = (x[:, None] - x).square().sum(-1)
+    torch.testing.assert_close(cross_distances(x, x), exact, rtol=1e-9, atol=0.0)
+    expected = exact.fill_diagonal_(math.inf).sqrt().sort(1).values[:, :4].mean(1)
+    torch.testing.assert_close(mean_neighbour_distance(x, 4), expected, rtol=1e-9, atol=0.0)
+    far = x + torch.tensor([1e9, 0, 0])
+    assert mean_neighbour_distance(far, 4).min() > 0.1
+
+
+def test_copies_in_different_places_of_a_pool_have_the_same_features() -> None:
+    """Kernels may round a row by its place in a block; equal inputs are predicted once."""
+
+    class Shaky(LinearEnsemble):
+        def features(self, x: Tensor) -> Tensor:
+            return x.flatten(1) * (1 + 1e-7 * torch.arange(len(x))[:, None])
+
+    x = normal(20, 4).float()
+    for selection in ("kcenter", {"name": "typiclust", "max_clusters": 3}):
+        ranking = bc.rank(Shaky(), x.repeat(3, 1), selection=selection, k=18, labelled=x[:2])
+        assert len({int(row) % 20 for row in ranking.rows} - {0, 1}) == 18
+        assert ranking.values.min() > 1e-3
+
+
+def test_which_rows_are_copies_is_told_by_their_values() -> None:
+    x = torch.tensor([[1.0, 0.0], [2.0, 3.0], [1.0, -0.0], [2.0, 3.0 + 1e-6]])
+    for given in (x, x.double(), x.bfloat16(), x.long(), x > 1):
+        first, which = distinct(given)
+        assert torch.equal(given[first][which], given)
+        assert which[0] == which[2]
+        assert len(set(which.tolist())) == len(first) == len({tuple(row) for row in given.tolist()})
+    assert distinct(torch.empty(3, 0))[1].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("selection", ["kcenter", {"name": "typiclust", "max_clusters": 2}])
+def test_labelled_rows_of_another_precision_are_copies_all_the_same(selection: object) -> None:
+    labelled = normal(5, 4)
+    for x in (torch.cat([labelled.float(), normal(9, 4, seed=1).float()]), torch.arange(56).reshape(14, 4)):
+        known = labelled if x.is_floating_point() else x[:5].double()
+        ranking = bc.rank(None, x, acquisition="random", selection=selection, k=9, labelled=known)
+        assert sorted(ranking.rows.tolist()) == list(range(5, 14))
+
+
+def test_labelled_rows_of_another_shape_are_refused() -> None:
+    with pytest.raises(InvalidData, match=r"labelled rows have shape \[5\], the pool's \[4\]"):
+        bc.rank(LinearEnsemble(), normal(9, 4).float(), selection="kcenter", k=2, labelled=normal(3, 5).float())

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from bensemble_core import acquisition as acq
-from bensemble_core.acquisition import Rows, targeted
+from bensemble_core.acquisition import Epig, Rows, targeted
 from bensemble_core.errors import InvalidData, InvalidOption
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.ranking import rank
 from bensemble_core.scoring import score
 from tests.core.test_scoring import LinearEnsemble, inputs
@@ -160,3 +160,32 @@ def test_a_target_set_is_asked_for_and_not_taken_where_it_has_no_use() -> None:
         targeted.score_epig(
             gaussian(2), acq.Epig(), Rows(seed=0, first=0, count=2, target=CategoricalPredictive(logits=drawn(8, 2, 3)))
         )
+
+
+@pytest.mark.parametrize("family", ["categorical", "gaussian"])
+def test_a_tick_that_raises_stops_a_long_score_within_a_chunk(family: str) -> None:
+    class Enough(Exception):
+        pass
+
+    calls = 0
+
+    def tick() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise Enough
+
+    if family == "categorical":
+        predictive: Predictive = CategoricalPredictive(logits=drawn(3, 1024, 20))
+    else:
+        predictive = GaussianPredictive(means=drawn(3, 1024), variances=torch.ones(3, 1024).double())
+    rows = Rows(seed=0, first=0, count=1024, target=predictive, tick=tick)
+    with pytest.raises(Enough):
+        targeted.score_epig(predictive, Epig(), rows)
+    assert calls == 3
+
+
+def test_classes_that_are_impossible_for_rows_and_targets_do_no_harm() -> None:
+    p, q = log_probs([1.0, 0.0, 0.0], [0.0, 0.0, 1.0]), log_probs([1.0, 0.0], [1.0, 0.0])
+    assert acq.epig(p, q).tolist() == [0.0]
+    assert acq.epig(p, p).item() == pytest.approx(math.log(2), abs=1e-12)

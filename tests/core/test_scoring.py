@@ -27,6 +27,7 @@ from bensemble_core.acquisition import (
     short_list,
     short_list_size,
 )
+from bensemble_core.acquisition.ties import luck
 from bensemble_core.errors import Cancelled, InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.ranking import choose, conclude, rank
@@ -201,9 +202,9 @@ def test_an_acquisition_that_needs_an_ensemble_says_so() -> None:
         score(None, inputs(3))
 
 
-def test_top_k_of_a_large_pool_equals_a_stable_sort() -> None:
+def test_top_k_of_a_large_pool_equals_a_sort_by_score_and_luck() -> None:
     scores = np.random.default_rng(0).integers(0, 500, size=300_000).astype(np.float32)
-    expected = np.lexsort((np.arange(scores.size), -scores))[:2000]
+    expected = np.lexsort((-luck(0, np.arange(scores.size)), -scores))[:2000]
     rows, values = choose(scores, k=2000)
     np.testing.assert_array_equal(rows.numpy(), expected)
     np.testing.assert_array_equal(values.numpy(), scores[expected])
@@ -428,3 +429,16 @@ def test_the_moment_match_has_no_ceiling_and_the_mixture_has() -> None:
     ensemble, x = LinearEnsemble(family="gaussian"), inputs(100) * 1000
     assert rank(ensemble, x, acquisition="bald", k=5).notes == ()
     assert rank(ensemble, x, acquisition={"name": "eig", "estimate": "mixture"}, k=5).notes != ()
+
+
+def test_a_row_that_cannot_be_scored_matters_only_where_it_may_be_chosen() -> None:
+    members, x = LinearEnsemble(), torch.randn(50, 4)
+    x[7] = torch.nan
+    with pytest.raises(NotFinite, match="row 7 "):
+        rank(members, x, k=3)
+    with pytest.raises(NotFinite, match="row 7 "):
+        score_columns(members, x, ["bald", "entropy"])
+    left = rank(members, x, k=3, exclude=[7])
+    assert 7 not in left.rows.tolist()
+    kept = score_columns(members, x, ["bald", "entropy"], finite=False)
+    assert kept.isnan().any(0).nonzero().flatten().tolist() == [7]

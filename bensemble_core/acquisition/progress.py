@@ -1,0 +1,30 @@
+"""How a selection tells how far it is, and can be stopped."""
+
+import time
+from collections.abc import Callable, Sized
+from typing import TypeAlias
+
+Report: TypeAlias = Callable[[int, int, str], None]  # (done picks, all picks, message); may raise to cancel
+Tick: TypeAlias = Callable[[], None]  # called at every step of the work, however small
+
+EVERY = 0.1  # seconds between two reports, at least
+
+
+def silent() -> None:
+    """For work that nobody follows."""
+
+
+def ticking(report: Report | None, picked: Sized, k: int) -> Tick:
+    """Reports how many are picked by then, no more often than `EVERY` seconds."""
+    if report is None:
+        return silent
+    last = time.monotonic()
+
+    def tick() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= EVERY:
+            last = now
+            report(len(picked), k, f"choosing rows: {len(picked)} of {k}")
+
+    return tick
