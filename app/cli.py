@@ -47,6 +47,8 @@ def _explain(error: Exception) -> str | None:
 
     if isinstance(error, ValidationError) and error.title == "Settings":
         first = error.errors()[0]
+        if not first["loc"]:  # of settings that don't go together; the text names them
+            return first["msg"].removeprefix("Value error, ")
         return f"BENSEMBLE_{str(first['loc'][0]).upper()} is {first['input']!r}: {first['msg']}"
     if isinstance(error, OperationalError):
         reason = str(error.orig).strip().splitlines()[0]

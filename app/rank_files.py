@@ -20,6 +20,7 @@ from app.settings import get_settings
 from app.storage.objects import Objects
 from app.storage.readers import BadData, Batch, Features, Kind, Reader, kind_of, open_reader
 from app.storage.texts import Texts, TextWriter
+from app.target_sets import drawn_rows
 from bensemble_core.acquisition import resolve_acquisition, resolve_selection
 from bensemble_core.scoring import CHUNK_ROWS
 
@@ -68,7 +69,7 @@ def _rank(arguments: argparse.Namespace) -> str:
         reader = open_reader(kind, source, width=math.prod(shape))
         if reader.n_rows is not None and arguments.k > reader.n_rows:
             raise bc.InvalidOption(f"k = {arguments.k} rows were asked for and {arguments.pool} has {reader.n_rows}")
-        target = _target(arguments.target, ensemble)
+        target = _target(arguments.target, ensemble, arguments.seed)
         parts = []
         with _Progress(reader) as progress:
             for first_row, x in _chunks(keys.noting(reader)):
@@ -115,14 +116,20 @@ def _load(path: Path, seed: int) -> "bc.Ensemble":
     return found
 
 
-def _target(path: Path | None, ensemble: "bc.Ensemble") -> "bc.Predictive | None":
+def _target(path: Path | None, ensemble: "bc.Ensemble", seed: int) -> "bc.Predictive | None":
     if path is None:
         return None
     shape = ensemble.problem.model.input_shape
     with path.open("rb") as source:
         reader = open_reader(_kind(path, source.read(8)), source, width=math.prod(shape))
-        rows = [batch.features for batch in reader]
-    return ensemble.predict(np.concatenate(rows).reshape(-1, *shape)) if rows else None
+        batches = [batch.features for batch in reader]
+    if not batches:
+        return None
+    rows = np.concatenate(batches)
+    drawn, note = drawn_rows(len(rows), seed)
+    if note is not None:
+        print(f"note: {note}", file=sys.stderr)
+    return ensemble.predict(rows[drawn].reshape(-1, *shape))
 
 
 def _taken(batches: Iterable[Batch], rows: npt.NDArray[np.int64]) -> Features:

@@ -17,7 +17,8 @@ from app.errors import Conflict
 from app.schemas.common import Page
 from app.schemas.methods import as_json
 from app.schemas.rankings import RankingIn, RankingJobOut, RankingOut
-from app.usecases.request_ranking import request_ranking, store_target
+from app.usecases.replay_ranking import replay_ranking
+from app.usecases.request_ranking import RankingRequest, request_ranking, store_target
 from app.views import job_view, ranking_view
 
 router = APIRouter(prefix="/v1", tags=["rankings"], route_class=EdgeRoute)
@@ -32,7 +33,8 @@ def post_ranking(
 ) -> RankingJobOut:
     """Which k rows to label next. `acquisition` scores every row that is neither labelled nor skipped, `selection`
     takes k of them. The same pool, ensemble, labels, options and seed give the same order. Before there is an
-    ensemble, `{"selection": {"name": "typiclust"}}`, `kcenter` and `{"acquisition": {"name": "random"}}` work."""
+    ensemble, `{"selection": {"name": "typiclust"}}`, `kcenter` and `{"acquisition": {"name": "random"}}` work, and a
+    request that names neither is answered with typiclust; the ranking's `notes` say so."""
     with context.services.database.read() as session:
         project = session.get_one(Project, context.resource.project_id)
     ranking_id = new_id()
@@ -49,7 +51,30 @@ def post_ranking(
         ensemble_id=wanted.ensemble_id,
         target=target,
         ranking_id=ranking_id,
+        is_named=wanted.names_a_method,
     )
+    return _accepted(context, request, response)
+
+
+@router.post(
+    "/rankings/{ranking_id}/replay",
+    status_code=202,
+    responses=problems_of_change(404),
+    summary="Make a ranking again",
+)
+def post_replay(
+    ranking_id: str,
+    context: Annotated[Context[Ranking], on(Ranking, "label", parameter="ranking_id")],
+    response: Response,
+) -> RankingJobOut:
+    """Runs the stored request once more: the same ensemble (or none, if there was none), options, seed and target,
+    and the labels as they stood at its `watermark`. A new ranking with the identical items comes of it, whatever has
+    been labelled or trained since; `replay_of` says whose. Answered with 409 if something it needs was deleted: the
+    ensemble, the target pool, or another pool whose labelled rows the selection kept away from."""
+    return _accepted(context, replay_ranking(context.services, context.session, context.resource), response)
+
+
+def _accepted(context: Context[Any], request: RankingRequest, response: Response) -> RankingJobOut:
     response.headers["Location"] = f"/v1/jobs/{request.job.id}"
     view = ranking_view(context.services, context.session, request.ranking, with_items=False)
     return RankingJobOut(job=job_view(request.job), ranking=view)

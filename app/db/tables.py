@@ -138,6 +138,7 @@ class Ranking(Base):
     watermark: Mapped[int]
     job_id: Mapped[str] = mapped_column(Id)
     round_id: Mapped[str | None] = mapped_column(Id)
+    replay_of: Mapped[str | None] = mapped_column(Id)
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
 
 
@@ -149,6 +150,7 @@ class RankingResult(Base):
     seconds: Mapped[float] = mapped_column(Float)
     notes: Mapped[list[Any]]
     measure: Mapped[str | None] = mapped_column(String(40))  # what the items' `value` is
+    context: Mapped[dict[str, Any] | None]  # what a replay can't read off the labels: see `kept_context`
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
 
 

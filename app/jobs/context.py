@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from sqlalchemy.orm import Session
 
 from app.db.engine import Database
-from app.db.tables import Job
+from app.db.tables import Base, Job
 from app.jobs import queue
 from app.jobs.queue import LeaseLost
 from app.settings import Settings
@@ -21,6 +21,8 @@ PROGRESS_SECONDS = 0.1
 MAX_DETAIL = 2000
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Base)
 
 Handler = Callable[["JobContext"], None]
 Send = Callable[[dict[str, Any]], None]
@@ -68,15 +70,16 @@ class JobContext:
 
         return "cuda" if torch.cuda.is_available() else "cpu"
 
-    def progress(self, done: float, total: float, message: str = "") -> None:
-        """Call it as often as you like: it is also where a cancel is obeyed."""
+    def progress(self, done: float, total: float, message: str = "", *, at_once: bool = False) -> None:
+        """Call it as often as you like: it is also where a cancel is obeyed. Ahead of a long silence say it `at_once`,
+        for what follows too closely on the last report is not sent."""
         if self.is_cancelled:
             raise Cancelled
         if self.is_lost:
             raise LeaseLost(f"job {self.job_id} is no longer running under token {self.token}")
         self._progress = {"done": done, "total": total, "message": message}
         now = time.monotonic()
-        if now >= self._next_send:
+        if at_once or now >= self._next_send:
             self._next_send = now + PROGRESS_SECONDS
             self.send({"say": "progress", "progress": storable(self._progress)})
 
@@ -118,6 +121,13 @@ class JobContext:
         except LeaseLost:
             self.is_lost = True
             raise
+
+
+def still_there(session: Session, table: type[T], key: Any, otherwise: str) -> T:
+    """The row that a job speaks of; if it was deleted since, the job fails once and for all, and says so."""
+    if (found := session.get(table, key)) is None:
+        raise JobFailed({"title": "Deleted meanwhile", "detail": otherwise, "status": 409})
+    return found
 
 
 def perform(handler: Handler, context: JobContext) -> dict[str, Any]:

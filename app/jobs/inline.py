@@ -16,30 +16,36 @@ INLINE_LEASE_SECONDS = 24 * 3600.0
 def run_due(database: Database, settings: Settings, queues: Sequence[str], handlers: Mapping[str, str]) -> list[str]:
     """Until nothing is due, also of what the jobs themselves enqueue; the jobs' ids in the order in which they ran."""
     ran: list[str] = []
-    while True:
-        with database.write() as session:
-            job = queue.claim(
-                session,
-                queues=queues,
-                worker="inline",
-                lease_seconds=INLINE_LEASE_SECONDS,
-                max_crashes=settings.max_crashes,
-            )
-        if job is None:
-            return ran
-        context = JobContext(
-            job_id=job.id,
-            token=job.token,
-            kind=job.kind,
-            payload=job.payload,
-            project_id=job.project_id,
-            attempt=job.attempts,
-            checkpoint=job.checkpoint,
-            database=database,
-            settings=settings,
-            send=lambda _: None,
+    while (job_id := run_one(database, settings, queues, handlers)) is not None:
+        ran.append(job_id)
+    return ran
+
+
+def run_one(database: Database, settings: Settings, queues: Sequence[str], handlers: Mapping[str, str]) -> str | None:
+    """One attempt of the oldest job that is due; its id."""
+    with database.write() as session:
+        job = queue.claim(
+            session,
+            queues=queues,
+            worker="inline",
+            lease_seconds=INLINE_LEASE_SECONDS,
+            max_crashes=settings.max_crashes,
         )
-        outcome = perform(load(handlers[job.kind]), context)
-        with database.write() as session:
-            write_end(session, settings, job, outcome)
-        ran.append(job.id)
+    if job is None:
+        return None
+    context = JobContext(
+        job_id=job.id,
+        token=job.token,
+        kind=job.kind,
+        payload=job.payload,
+        project_id=job.project_id,
+        attempt=job.attempts,
+        checkpoint=job.checkpoint,
+        database=database,
+        settings=settings,
+        send=lambda _: None,
+    )
+    outcome = perform(load(handlers[job.kind]), context)
+    with database.write() as session:
+        write_end(session, settings, job, outcome)
+    return job.id

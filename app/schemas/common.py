@@ -18,7 +18,8 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 Storable = Annotated[str, Field(pattern=WITHOUT_NUL)]
 Name = Annotated[Storable, Field(min_length=1, max_length=200)]
-Seed = Annotated[int, Field(ge=0, lt=2**63, description="Same seed, same answer.")]
+Whole = Annotated[int, Field(strict=True)]  # neither "3" nor true is a number
+Seed = Annotated[Whole, Field(ge=0, lt=2**63, description="Same seed, same answer.")]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]  # neither "1.5" nor true is a number
 Many = Annotated[list[T], Field(fail_fast=True)]
 """A list that may be long: its first mistake is told, for a list of all could be far larger than the body."""

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
-from app.schemas.common import In, JobOut, Many, Number, Out, Seed, Storable
+from app.schemas.common import In, JobOut, Many, Number, Out, Seed, Storable, Whole
 from app.schemas.methods import AcquisitionSpec, SelectionSpec
 
 
@@ -17,10 +17,26 @@ class TargetRows(In):
     rows: Many[Many[Number]] = Field(description="Features, one list a row.")
 
 
-class RankingIn(In):
-    acquisition: AcquisitionSpec = Field(default_factory=lambda: {"name": "bald"}, validate_default=True)
-    selection: SelectionSpec = Field(default_factory=lambda: {"name": "top_k"}, validate_default=True)
-    k: int = Field(ge=1, le=2**31, description="How many rows to choose.")
+class Choice(In):
+    acquisition: AcquisitionSpec = Field(
+        default_factory=lambda: {"name": "bald"},
+        validate_default=True,
+        description="How a row is scored. Default: bald; the ensemble's members disagree about the row.",
+    )
+    selection: SelectionSpec = Field(
+        default_factory=lambda: {"name": "top_k"},
+        validate_default=True,
+        description="How k rows are taken by their scores, or by how they differ. Default: top_k, the highest scores. "
+        "Where neither is named and there is no ensemble yet, typiclust chooses: typical rows, far from each other.",
+    )
+
+    @property
+    def names_a_method(self) -> bool:
+        return not self.model_fields_set.isdisjoint({"acquisition", "selection"})
+
+
+class RankingIn(Choice):
+    k: Whole = Field(ge=1, le=2**31, description="How many rows to choose.")
     ensemble_id: Annotated[Storable, Field(max_length=36)] | None = Field(None, description="Default: the current one.")
     seed: Seed = 0
     target: TargetPool | TargetRows | None = Field(
@@ -37,9 +53,11 @@ class RankedItem(Out):
     payload: JsonValue = None
     explanation: dict[str, Any] | None = Field(
         None,
-        description="With explain=true, why this row. Classes: shares of the members' votes, mean probabilities, and "
-        "the uncertainty in nats: total = aleatoric (noise of the label) + epistemic (the members disagree). Numbers: "
-        "each member's mean, and the standard deviations of the same split.",
+        description="With explain=true, why this row; null if there was no ensemble. Classes: shares of the members' "
+        "`votes` and mean `probabilities` of the ten likeliest classes (`n_left_out` says how many more there are, "
+        "`votes_left_out` and `probability_left_out` what they have together), and the uncertainty in nats: `total` = "
+        "`aleatoric` (noise of the label) + `epistemic` (the members disagree). Numbers: each of the `members`' means, "
+        "and the standard deviations of the same split.",
     )
 
 
@@ -49,15 +67,20 @@ class RankingOut(Out):
     pool_id: str
     ensemble_id: str | None
     round_id: str | None
+    replay_of: str | None = Field(description="The ranking that this one makes again.")
     status: str
     acquisition: dict[str, Any]
     selection: dict[str, Any]
     k: int
     seed: int
-    target: dict[str, Any] | None
+    target: dict[str, Any] | None = Field(
+        description="The pool that is to be predicted well, or how many rows were sent, which are kept along."
+    )
     watermark: int = Field(description="Rows labelled or skipped up to this label event are left out.")
     n_scored: int | None
-    seconds: float | None
+    seconds: float | None = Field(
+        description="From its first start to its end; of a ranking split into parts, with the time of the parts."
+    )
     notes: list[str] = Field(description="What a reader of this ranking should know, e.g. that many rows tie.")
     measure: str | None = Field(
         description="What the items' `value` is: the score itself, the probability of the draw given the earlier ones, "

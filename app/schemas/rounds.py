@@ -5,18 +5,15 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from app.schemas.common import In, JobOut, Out, Seed, Storable
+from app.schemas.common import In, JobOut, Out, Seed, Storable, Whole
 from app.schemas.labels import Annotator
-from app.schemas.methods import AcquisitionSpec, SelectionSpec
-from app.schemas.rankings import TargetPool
+from app.schemas.rankings import Choice, TargetPool
 
 
-class RoundIn(In):
+class RoundIn(Choice):
     pool_id: Annotated[Storable, Field(max_length=36)]
-    acquisition: AcquisitionSpec = Field(default_factory=lambda: {"name": "bald"}, validate_default=True)
-    selection: SelectionSpec = Field(default_factory=lambda: {"name": "top_k"}, validate_default=True)
-    k: int = Field(ge=1, le=2**31, description="Items. Rows that wait in another open round are left out.")
-    overlap: int = Field(1, ge=1, le=100, description="How many annotators each item needs.")
+    k: Whole = Field(ge=1, le=2**31, description="Items. Rows that wait in another open round are left out.")
+    overlap: Whole = Field(1, ge=1, le=100, description="How many annotators each item needs.")
     seed: Seed = 0
     target: TargetPool | None = Field(None, description="Only for `epig`: what is to be predicted well.")
     retrain: bool = Field(True, description="Train a new ensemble when the round is complete.")
@@ -48,7 +45,7 @@ class RoundJobOut(Out):
 
 class NextIn(In):
     annotator: Annotator | None = Field(None, description="Default: the name of the API key.")
-    count: int = Field(1, ge=1, le=1000)
+    count: Whole = Field(1, ge=1, le=1000)
 
 
 class NextItem(Out):

@@ -30,15 +30,20 @@ def _of_classes(classes: list[Any], predictive: bc.CategoricalPredictive) -> lis
     votes, mean, split = predictive.votes(), predictive.mean(), predictive.decompose("entropy")
     n_shown = min(MOST_CLASSES, len(classes))
 
-    def shown(values: Tensor) -> dict[str, float]:
-        largest, at = values.topk(n_shown)
-        pairs = zip(largest.tolist(), at.tolist(), strict=True)
-        return {str(classes[c]): value for value, c in pairs if value > 0}
+    def shown(values: Tensor) -> tuple[dict[str, float], float]:
+        """The largest, and the sum of the rest."""
+        ordered, at = values.sort(descending=True, stable=True)
+        pairs = zip(ordered[:n_shown].tolist(), at[:n_shown].tolist(), strict=True)
+        return {str(classes[c]): value for value, c in pairs if value > 0}, float(ordered[n_shown:].sum())
 
+    shares, probabilities = [shown(row) for row in votes], [shown(row) for row in mean]
     return [
         {
-            "votes": shown(votes[i]),
-            "probabilities": shown(mean[i]),
+            "votes": shares[i][0],
+            "probabilities": probabilities[i][0],
+            "n_left_out": len(classes) - n_shown,
+            "votes_left_out": shares[i][1],
+            "probability_left_out": probabilities[i][1],
             "total": float(split.total[i]),
             "aleatoric": float(split.aleatoric[i]),
             "epistemic": float(split.epistemic[i]),

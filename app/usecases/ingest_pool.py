@@ -1,7 +1,7 @@
 """The job that turns an uploaded file into a pool."""
 
 from app.db.tables import Pool, PoolData, Project
-from app.jobs.context import JobContext, JobFailed
+from app.jobs.context import JobContext, JobFailed, still_there
 from app.services import job_services
 from app.storage.errors import MissingObject
 from app.storage.readers import BadData, Columns, open_reader
@@ -14,8 +14,9 @@ def ingest_pool(job: JobContext) -> None:
     services = job_services(job)
     payload = job.payload
     with job.database.read() as session:
-        pool = session.get_one(Pool, payload["pool_id"])
-        project = session.get_one(Project, pool.project_id)
+        gone = "the pool was deleted; make another and send the file there"
+        pool = still_there(session, Pool, payload["pool_id"], gone)
+        project = still_there(session, Project, pool.project_id, "the project was deleted")
     prefix = f"pools/{pool.id}/{job.token}"
     services.objects.delete_prefix(prefix + "/")  # of this very attempt, were it ever begun twice
     try:

@@ -13,7 +13,7 @@ from app.db import pools
 from app.db.tables import Ensemble, EnsembleResult, Job, PoolData, Prediction, PredictionResult, Project
 from app.db.types import new_id
 from app.jobs import queue
-from app.jobs.context import JobContext
+from app.jobs.context import JobContext, still_there
 from app.schemas.ensembles import PredictionIn
 from app.services import Services, job_services
 from app.usecases.given_rows import as_npy, checked_rows
@@ -64,10 +64,11 @@ def predict(job: JobContext) -> None:
     """Results are lines of JSON, so that a page of a large pool can be read without the rest."""
     services = job_services(job)
     with job.database.read() as session:
-        prediction = session.get_one(Prediction, job.payload["prediction_id"])
-        project = session.get_one(Project, prediction.project_id)
-        result = session.get_one(EnsembleResult, prediction.ensemble_id)
-        data = session.get_one(PoolData, prediction.pool_id) if prediction.pool_id else None
+        gone = "the {} was deleted; ask for other predictions"
+        prediction = still_there(session, Prediction, job.payload["prediction_id"], gone.format("request"))
+        project = still_there(session, Project, prediction.project_id, gone.format("project"))
+        result = still_there(session, EnsembleResult, prediction.ensemble_id, gone.format("ensemble"))
+        data = still_there(session, PoolData, prediction.pool_id, gone.format("pool")) if prediction.pool_id else None
     ensemble = load_ensemble(services.objects, result.file_key, job.device)
     if data is not None:
         files = services.pool(data)

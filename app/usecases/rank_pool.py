@@ -1,6 +1,5 @@
 """The job that scores a pool and chooses what to label; a big one is split into jobs that score some shards each."""
 
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -8,21 +7,25 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sqlalchemy import insert, select
+from sqlalchemy import insert
+from sqlalchemy.orm import Session
 
 import bensemble_core as bc
-from app.db import consensus
+from app.db import consensus, pools
 from app.db.tables import EnsembleResult, Pool, PoolData, Project, Ranking, RankingItem, RankingResult
-from app.jobs.context import JobContext
+from app.db.types import database_time
+from app.jobs.context import JobContext, still_there
 from app.services import Services, job_services
 from app.storage.errors import AlreadyStored
 from app.storage.pools import Pool as PoolFiles
+from app.target_sets import drawn_rows
 from app.usecases.explain_picks import explain_picks
 from app.usecases.given_rows import as_npy
 from app.usecases.load_ensemble import load_ensemble
 from app.usecases.open_round import hand_out
-from app.usecases.request_ranking import TARGET_ROWS, family_of, target_key, waiting_rows
-from app.usecases.score_shards import ShardScores, ranking_failed, run_tasks, score_missing
+from app.usecases.replay_ranking import kept_context
+from app.usecases.request_ranking import family_of, target_key, waiting_rows
+from app.usecases.score_shards import ShardScores, first_start, ranking_failed, run_tasks, score_missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,19 +41,19 @@ class Asked:
 
 
 def rank_pool(job: JobContext) -> None:
-    started = time.monotonic()
+    started_at = first_start(job)
     services = job_services(job)
     asked = _asked(job, services)
     ranking, project, files = asked.ranking, asked.project, asked.files
-    notes: tuple[str, ...] = ()
+    notes: list[str] = job.payload.get("notes", [])
     if ranking.target is not None:
-        notes = _store_target(job, services, asked)
+        notes = [*notes, *_store_target(job, services, asked)]
     if asked.scores is not None:
-        score_missing(job, asked.scores)
-    excluded, labelled = _known_rows(job, services, asked)
+        score_missing(job, asked.scores, started_at)
+    known = _known_rows(job, services, asked)
     ensemble = load_ensemble(services.objects, asked.result.file_key, job.device) if asked.result else None
     shape = tuple(project.input["shape"])
-    job.progress(files.n_rows, files.n_rows, "choosing rows")
+    job.progress(files.n_rows, files.n_rows, "choosing rows", at_once=True)
     try:
         chosen = bc.conclude(
             ensemble,
@@ -59,9 +62,10 @@ def rank_pool(job: JobContext) -> None:
             selection=ranking.selection,
             k=ranking.k,
             seed=ranking.seed,
-            exclude=excluded,
+            exclude=known.excluded,
             gather=lambda rows: files.rows(rows.numpy()).reshape(-1, *shape),
-            labelled=labelled,
+            labelled=known.inputs,
+            report=lambda _done, _total, message: job.progress(files.n_rows, files.n_rows, message),
         )
     except bc.BensembleError as error:  # trying again would end the same way
         raise ranking_failed(str(error)) from error
@@ -82,21 +86,22 @@ def rank_pool(job: JobContext) -> None:
             zip(rows, files.keys(rows), chosen.scores, chosen.values, explanations, strict=True)
         )
     ]
-    seconds = time.monotonic() - started
     with job.finish({"ranking_id": ranking.id, "n_scored": chosen.n_scored}) as session:
         session.add(
             RankingResult(
                 ranking_id=ranking.id,
                 n_scored=chosen.n_scored,
-                seconds=seconds,
-                notes=[*notes, *chosen.notes],
+                seconds=(database_time(session) - started_at).total_seconds(),
+                notes=[*notes, *_note_of_none(asked), *chosen.notes],
                 measure=chosen.measure,
+                context=known.context,
             )
         )
         session.execute(insert(RankingItem), items)
         if ranking.round_id is not None:
             hand_out(session, ranking, [(item["rank"], item["row"]) for item in items])
-    services.objects.delete_prefix(f"rankings/{ranking.id}/")
+    is_kept = "n_rows" in (ranking.target or {})  # the rows of a request are nowhere else, and a replay needs them
+    services.objects.delete_prefix(f"rankings/{ranking.id}/{'scores/' if is_kept else ''}")
 
 
 def score_part(job: JobContext) -> None:
@@ -114,11 +119,14 @@ def score_part(job: JobContext) -> None:
 
 def _asked(job: JobContext, services: Services) -> Asked:
     with job.database.read() as session:
-        ranking = session.get_one(Ranking, job.payload["ranking_id"])
-        pool = session.get_one(Pool, ranking.pool_id)
-        project = session.get_one(Project, ranking.project_id)
-        data = session.get_one(PoolData, pool.id)
-        result = session.get_one(EnsembleResult, ranking.ensemble_id) if ranking.ensemble_id else None
+        ranking = still_there(session, Ranking, job.payload["ranking_id"], "the ranking was deleted")
+        pool = still_there(session, Pool, ranking.pool_id, "the pool was deleted; rank another")
+        project = still_there(session, Project, ranking.project_id, "the project was deleted")
+        data = still_there(session, PoolData, pool.id, "the pool was deleted; rank another")
+        result = None
+        if ranking.ensemble_id is not None:
+            gone = "the ensemble was deleted; ask again with another"
+            result = still_there(session, EnsembleResult, ranking.ensemble_id, gone)
     files = services.pool(data)
     scores = None
     if result is not None and "ensemble" in bc.ACQUISITIONS[ranking.acquisition["name"]].needs:
@@ -141,25 +149,49 @@ def _without_ensemble(ranking: Ranking, n_rows: int) -> torch.Tensor:
     return bc.ACQUISITIONS[options.name].score(None, options, rows)
 
 
-def _known_rows(job: JobContext, services: Services, asked: Asked) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-    """Rows that can't be chosen, and for a selection that keeps away from them the inputs of all labelled ones."""
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """Rows that can't be chosen; for a selection that keeps away from them the inputs of all labelled ones [L, ...];
+    and of these what no replay could read off the labels."""
+
+    excluded: NDArray[np.int64]
+    inputs: NDArray[Any] | None
+    context: dict[str, Any]
+
+
+def _known_rows(job: JobContext, services: Services, asked: Asked) -> Known:
     ranking, kind = asked.ranking, asked.project.task["kind"]
-    inputs: list[NDArray[Any]] = []
+    inputs: dict[str, NDArray[Any]] = {}
     with job.database.read() as session:
         labelled, _ = consensus.labelled_rows(session, asked.pool.id, kind=kind, watermark=ranking.watermark)
-        excluded = [labelled, consensus.skipped_rows(session, asked.pool.id, watermark=ranking.watermark)]
-        if ranking.round_id is not None:  # nobody is asked twice for a row that another round hands out
-            excluded.append(np.array(waiting_rows(session, asked.pool.id), dtype=np.int64))
+        skipped = consensus.skipped_rows(session, asked.pool.id, watermark=ranking.watermark)
+        waiting = _waiting(session, ranking)
         if "features" in bc.SELECTIONS[ranking.selection["name"]].needs:
-            of_project = select(PoolData).join(Pool, Pool.id == PoolData.pool_id)
-            for data in session.scalars(
-                of_project.where(Pool.project_id == asked.project.id, Pool.purpose == "candidates").order_by(Pool.id)
-            ):
-                rows, _ = consensus.labelled_rows(session, data.pool_id, kind=kind, watermark=ranking.watermark)
-                inputs.append(services.pool(data).rows(rows))
-    if not inputs:
-        return np.concatenate(excluded), None
-    return np.concatenate(excluded), np.concatenate(inputs).reshape(-1, *asked.project.input["shape"])
+            for pool, data in pools.pools_with_data(session, asked.project.id, "candidates"):
+                rows, _ = consensus.labelled_rows(session, pool.id, kind=kind, watermark=ranking.watermark)
+                if len(rows):
+                    inputs[pool.id] = services.pool(data).rows(rows)
+    shape = asked.project.input["shape"]
+    return Known(
+        excluded=np.concatenate([labelled, skipped, np.array(waiting, dtype=np.int64)]),
+        inputs=np.concatenate(list(inputs.values())).reshape(-1, *shape) if inputs else None,
+        context={"waiting": waiting, "labelled": list(inputs)},
+    )
+
+
+def _waiting(session: Session, ranking: Ranking) -> list[int]:
+    """Nobody is asked twice for a row that another round hands out."""
+    if ranking.replay_of is not None:
+        replayed = kept_context(session, ranking.replay_of)
+        return list(replayed["waiting"]) if replayed is not None else []
+    return waiting_rows(session, ranking.pool_id) if ranking.round_id is not None else []
+
+
+def _note_of_none(asked: Asked) -> tuple[str, ...]:
+    """The library says it of the selections that compare rows by their features."""
+    if asked.result is not None or "features" in bc.SELECTIONS[asked.ranking.selection["name"]].needs:
+        return ()
+    return ("there is no ensemble yet: the rows are drawn at random",)
 
 
 def _store_target(job: JobContext, services: Services, asked: Asked) -> tuple[str, ...]:
@@ -168,13 +200,9 @@ def _store_target(job: JobContext, services: Services, asked: Asked) -> tuple[st
     if "pool_id" not in target:
         return ()
     with job.database.read() as session:
-        files = services.pool(session.get_one(PoolData, target["pool_id"]))
-    rows = np.arange(files.n_rows)
-    notes: tuple[str, ...] = ()
-    if files.n_rows > TARGET_ROWS:
-        order = bc.acquisition.random(asked.ranking.seed, 0, files.n_rows).numpy()
-        rows = np.sort(np.argpartition(order, TARGET_ROWS)[:TARGET_ROWS])
-        notes = (f"the target pool has {files.n_rows:,} rows; {TARGET_ROWS:,} drawn by the seed stand for it",)
+        gone = "the target pool was deleted; ask again with another target"
+        files = services.pool(still_there(session, PoolData, target["pool_id"], gone))
+    rows, note = drawn_rows(files.n_rows, asked.ranking.seed)
     with suppress(AlreadyStored):  # by an earlier attempt
         services.objects.put(target_key(asked.ranking.id), as_npy(files.rows(rows)))
-    return notes
+    return (note,) if note is not None else ()

@@ -1,6 +1,6 @@
 """Ask which rows to label next. What the answer depends on is fixed here, so that it can be given again."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +13,18 @@ from app.db.tables import Ensemble, EnsembleResult, Job, Pool, Project, Ranking,
 from app.db.types import new_id
 from app.errors import Conflict, Malformed, NotFound
 from app.jobs import queue
+from app.schemas.methods import as_json
 from app.schemas.rankings import TargetPool, TargetRows
 from app.services import Services
 from app.settings import Settings
+from app.target_sets import TARGET_ROWS
 from app.targets import row_width
 from app.usecases.given_rows import as_npy, checked_rows
 from bensemble_core.acquisition import resolve_selection
 from bensemble_core.acquisition.shortlist import short_list_size
+from bensemble_core.ranking import check_combination
 
 SHORT_LIST_BYTES = 2**31
-TARGET_ROWS = 1000  # enough to average over; a larger pool is represented by so many of its rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,9 @@ def request_ranking(
     round_id: str | None = None,
     target: dict[str, Any] | None = None,
     ranking_id: str | None = None,
+    is_named: bool = True,
 ) -> RankingRequest:
+    """`is_named`: acquisition or selection are the client's own choice, and no default that another may replace."""
     project = projects.lock(session, project.id)
     if pool.purpose != "candidates":
         raise Conflict(f"pool {pool.name!r} is for evaluation; its rows are measured on, never ranked or trained on")
@@ -53,32 +57,34 @@ def request_ranking(
     if k > settings.max_k:
         raise Malformed(f"k is {k:,}; the cap is {settings.max_k:,}", pointer="/k")
     if k > n_left:
-        waiting = " nor waiting in a round" if round_id is not None else ""
-        raise Conflict(
-            f"k is {k:,}, but only {n_left:,} rows of pool {pool.name!r} are neither labelled nor skipped{waiting}"
-        )
+        raise Conflict(_too_many(pool, k, n_left, for_round=round_id is not None))
     _check_family(project, bc.ACQUISITIONS, acquisition["name"], "/acquisition/name")
     _check_family(project, bc.SELECTIONS, selection["name"], "/selection/name")
+    try:
+        check_combination(acquisition, selection, family_of(project))
+    except bc.InvalidOption as error:
+        raise Malformed(str(error), pointer="/selection") from error
     if acquisition.get("estimate") == "mixture" and project.task.get("outputs", 1) > 1:
         raise Malformed(
             'the mixture estimate is for one output; take "estimate": "moment_match"', pointer="/acquisition/estimate"
         )
-    _check_target(session, project, acquisition["name"], target)
+    _check_target(session, project, acquisition["name"], target, for_round=round_id is not None)
+    notes: list[str] = []
+    if not is_named and ensemble_id is None and projects.current_ensemble_id(session, project) is None:
+        default = f"{acquisition['name']} with {selection['name']}"
+        notes = [f"there is no ensemble yet: typiclust chose in place of {default}"]
+        acquisition, selection = {"name": "random"}, as_json(resolve_selection("typiclust"))
     how = bc.SELECTIONS[selection["name"]].needs
     uses_scores, uses_predictions = "scores" in how, "predictive" in how
-    chosen = None
     if ensemble_id or uses_predictions or (uses_scores and "ensemble" in bc.ACQUISITIONS[acquisition["name"]].needs):
-        chosen = _ensemble_id(session, project, ensemble_id)
-    elif not uses_scores:  # rows are compared by their features: an ensemble's, or as they are
+        chosen: str | None = _ensemble_id(session, project, ensemble_id)
+    else:  # it scores and compares rows if it is there, and explains what was chosen
         chosen = projects.current_ensemble_id(session, project)
-        acquisition = acquisition if chosen is not None else {"name": "random"}
+        if chosen is None:  # and the selection does without scores
+            acquisition, target = {"name": "random"}, None
     _check_short_list(session, project, pool, selection, k, chosen)
-    ranking_id = ranking_id or new_id()
-    job = queue.enqueue(
-        session, kind="rank_pool", queue="score", payload={"ranking_id": ranking_id}, project_id=project.id
-    ).job
     ranking = Ranking(
-        id=ranking_id,
+        id=ranking_id or new_id(),
         project_id=project.id,
         pool_id=pool.id,
         ensemble_id=chosen,
@@ -88,9 +94,15 @@ def request_ranking(
         seed=seed,
         target=target,
         watermark=project.last_seq,
-        job_id=job.id,
         round_id=round_id,
     )
+    return enqueue_ranking(session, ranking, notes)
+
+
+def enqueue_ranking(session: Session, ranking: Ranking, notes: Sequence[str] = ()) -> RankingRequest:
+    payload = {"ranking_id": ranking.id, "notes": list(notes)}
+    job = queue.enqueue(session, kind="rank_pool", queue="score", payload=payload, project_id=ranking.project_id).job
+    ranking.job_id = job.id
     session.add(ranking)
     session.flush()
     return RankingRequest(job=job, ranking=ranking)
@@ -114,6 +126,16 @@ def store_target(
         rows = checked_rows(project, target.rows, cap=TARGET_ROWS, pointer="/target/rows")
         services.objects.put(target_key(ranking_id), as_npy(rows))
     return {"n_rows": len(target.rows)}
+
+
+def _too_many(pool: Pool, k: int, n_left: int, *, for_round: bool) -> str:
+    if n_left > 0:
+        rows, waiting = "row of {} is" if n_left == 1 else "rows of {} are", " nor waiting in a round" * for_round
+        what = f"only {n_left:,} {rows} neither labelled nor skipped{waiting}. Lower k, add a pool"
+    else:
+        what = f"no row of {{}} is left: all are labelled or skipped{', or wait in a round' * for_round}. Add a pool"
+    what = what.replace("{}", f"pool {pool.name!r}") + ", close a round" * for_round
+    return f"k is {k:,}, but {what}, or take labels or skips back with `retract`"
 
 
 def _check_family(project: Project, registry: Mapping[str, Any], name: str, pointer: str) -> None:
@@ -148,12 +170,14 @@ def _check_short_list(
         )
 
 
-def _check_target(session: Session, project: Project, name: str, target: dict[str, Any] | None) -> None:
+def _check_target(
+    session: Session, project: Project, name: str, target: dict[str, Any] | None, *, for_round: bool
+) -> None:
     is_needed = "target" in bc.ACQUISITIONS[name].needs
     if is_needed and target is None:
+        rows = "" if for_round else ' or "target": {"rows": [[…], …]}'
         raise Malformed(
-            f'{name} needs a target set, the rows that are to be predicted well: send "target": {{"pool_id": …}} or '
-            '"target": {"rows": [[…], …]}',
+            f'{name} needs a target set, the rows that are to be predicted well: send "target": {{"pool_id": …}}{rows}',
             pointer="/target",
         )
     if target is not None and not is_needed:

@@ -8,6 +8,7 @@ import io
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 
 import bensemble_core as bc
 from app.db.tables import EnsembleResult, Job, Ranking
+from app.db.types import database_time
 from app.jobs import queue
 from app.jobs.context import JobContext, JobFailed
 from app.jobs.executors import Report, Task, TaskFailed, executor_of
@@ -102,7 +104,16 @@ class ShardScores:
         return torch.from_numpy(scores)
 
 
-def score_missing(job: JobContext, scores: ShardScores) -> None:
+def first_start(job: JobContext) -> datetime:
+    """Of this attempt or, of a job that was split and waited for its parts, of the one that split it."""
+    if children := job.children():
+        first = children[0]
+        return datetime.fromisoformat(first.payload.get("started_at", first.created_at.isoformat()))
+    with job.database.read() as session:
+        return database_time(session)
+
+
+def score_missing(job: JobContext, scores: ShardScores, started_at: datetime) -> None:
     """All that is missing: here, or by children that the workers of the queue share."""
     missing = scores.missing()
     children = job.children()
@@ -111,8 +122,9 @@ def score_missing(job: JobContext, scores: ShardScores) -> None:
     part = job.settings.split_shards
     if part and len(missing) > part and not children:
         parts = [missing[i : i + part] for i in range(0, len(missing), part)]
-        payloads = [{**job.payload, "shards": shards} for shards in parts]
-        job.wait_for("score_shards", payloads, total=n_missing, message=f"scoring rows in {len(parts)} parts")
+        payloads = [{**job.payload, "shards": shards, "started_at": started_at.isoformat()} for shards in parts]
+        message = f"its {len(parts)} parts are running: scoring rows"
+        job.wait_for("score_shards", payloads, total=n_missing, message=message)
     run_tasks(job, scores.tasks(missing), scores.pool.n_rows)
 
 
@@ -162,6 +174,7 @@ def score_shard(task: Task, tell: Report) -> None:
         first_row=first_row,
         target=_target(task["settings"], task["target_key"], ensemble) if task["target_key"] else None,
         report=lambda done, _total, _message: tell(done),
+        finite=False,  # who may be chosen is not known here, and rows that may not need no score
     )
     with suppress(AlreadyStored):  # by a worker that was given up too early; it wrote the same
         objects.put(task["key"], as_npy(scores.numpy().astype(np.float32, copy=False)))

@@ -11,7 +11,7 @@ from app.db.tables import Experiment, Job, Simulation, SimulationResult
 from app.db.types import new_id
 from app.errors import Conflict, Malformed
 from app.jobs import queue
-from app.jobs.context import JobContext, JobFailed
+from app.jobs.context import JobContext, JobFailed, still_there
 from app.schemas.experiments import PolicyIn, SimulationIn
 from app.services import Services, job_services
 from app.usecases.read_experiment import refusals
@@ -75,8 +75,8 @@ def simulate_experiment(job: JobContext) -> None:
     before = dict(job.checkpoint or {"seconds": 0.0, "standing": None})  # of the attempts that were cut short
     started = time.monotonic() - before["seconds"]
     with job.database.read() as session:
-        simulation = session.get_one(Simulation, job.payload["simulation_id"])
-        row = session.get_one(Experiment, simulation.experiment_id)
+        simulation = still_there(session, Simulation, job.payload["simulation_id"], "the simulation was deleted")
+        row = still_there(session, Experiment, simulation.experiment_id, "the experiment was deleted")
     if row.spec_hash != simulation.spec_hash:
         raise JobFailed({"title": Conflict.title, "detail": "the spec was changed meanwhile; ask again", "status": 409})
     wanted = SimulationIn.model_validate(simulation.request)

@@ -11,7 +11,7 @@ import bensemble_core as bc
 from app.db.tables import Ensemble, EnsembleResult, Project, Schedule
 from app.db.types import new_id
 from app.errors import Malformed, Problem
-from app.jobs.context import JobContext, JobFailed
+from app.jobs.context import JobContext, JobFailed, still_there
 from app.schemas.methods import posterior_of
 from app.services import Services, job_services
 from app.usecases.collect_labels import FEW, Part, Snapshot, collect_labels, gather
@@ -26,8 +26,9 @@ def train_ensemble(job: JobContext) -> None:
     started = time.monotonic()
     services = job_services(job)
     with job.database.read() as session:
-        ensemble = session.get_one(Ensemble, job.payload["ensemble_id"])
-        project = session.get_one(Project, ensemble.project_id)
+        gone = "the ensemble, or its project, was deleted before it was trained"
+        ensemble = still_there(session, Ensemble, job.payload["ensemble_id"], gone)
+        project = still_there(session, Project, ensemble.project_id, gone)
         watermark = (job.checkpoint or {}).get("watermark", project.last_seq)
         labels = collect_labels(session, project, watermark)
         parent = session.get(EnsembleResult, ensemble.parent_id) if ensemble.warm_start else None

@@ -40,6 +40,7 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("POST", "/v1/pools/{pool_id}/rankings"): "label",
     ("GET", "/v1/pools/{pool_id}/rankings"): "read",
     ("GET", "/v1/rankings/{ranking_id}"): "read",
+    ("POST", "/v1/rankings/{ranking_id}/replay"): "label",
     ("POST", "/v1/projects/{project_id}/rounds"): "write",
     ("GET", "/v1/projects/{project_id}/rounds"): "read",
     ("GET", "/v1/rounds/{round_id}"): "read",

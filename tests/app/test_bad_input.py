@@ -249,6 +249,8 @@ def test_more_rows_than_there_are_cannot_be_ranked(service: Service, world: Worl
         (2**40, "less than"),
         (1.5, "integer"),
         (None, "integer"),
+        ("3", "integer"),
+        (True, "integer"),
     ]:
         assert pointers(refused(service, "POST", path, 422, says, json={"k": k})) == ["/k"]
     body = {"pool_id": world.pool_id, "k": 9}
@@ -261,7 +263,7 @@ def test_more_rows_than_there_are_cannot_be_ranked(service: Service, world: Worl
         f"/projects/{world.project_id}/labels",
         {"labels": [{"pool_id": world.pool_id, "row": row, "skip": True} for row in range(2, 10)]},
     )
-    refused(service, "POST", path, 409, "k is 1, but only 0 rows", json={"k": 1})
+    refused(service, "POST", path, 409, "k is 1, but no row of pool", "Add a pool", json={"k": 1})
 
 
 def test_ranking_before_any_ensemble_says_so_and_offers_random(service: Service) -> None:
@@ -272,7 +274,8 @@ def test_ranking_before_any_ensemble_says_so_and_offers_random(service: Service)
         body = {"acquisition": {"name": name}, "k": 3}
         problem = refused(service, "POST", path, 409, "no trained ensemble yet", "random", json=body)
         assert f"POST /v1/projects/{project_id}/ensembles" in problem["detail"]
-    refused(service, "POST", f"/projects/{project_id}/rounds", 409, "random", json={"pool_id": pool_id, "k": 3})
+    body = {"pool_id": pool_id, "k": 3, "acquisition": {"name": "bald"}}
+    refused(service, "POST", f"/projects/{project_id}/rounds", 409, "random", json=body)
     asked = service.post(path, {"acquisition": {"name": "random"}, "k": 3}, 202)
     service.run_jobs()
     ranking = service.get(f"/rankings/{asked['ranking']['id']}")

@@ -157,6 +157,15 @@ def test_a_setting_that_cannot_work_is_told_in_one_line(tmp_path: Path, variable
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.parametrize("command", ["worker", "up"])
+def test_ray_without_an_address_is_told_in_one_line(tmp_path: Path, command: str) -> None:
+    refused = run(command, env=clean_environment(tmp_path, BENSEMBLE_EXECUTOR="ray"), cwd=tmp_path)
+    assert refused.returncode == 78
+    assert refused.stderr.splitlines() == [
+        "bensemble: the executor ray connects to a cluster of yours; set BENSEMBLE_RAY_ADDRESS, e.g. to auto"
+    ]
+
+
 def test_a_worker_that_cannot_use_its_device_takes_no_jobs(tmp_path: Path) -> None:
     env = {**os.environ, "BENSEMBLE_DATA_DIR": str(tmp_path)}
     argv = [sys.executable, "-m", "app.cli", "worker", "--device", "nonsense:0"]

@@ -33,6 +33,8 @@ def requests(service: Service, world: World) -> dict[str, tuple[str, Any]]:
     opened = service.post(f"{project}/rounds", {"pool_id": world.pool_id, "k": 2}, 202)["round"]["id"]
     service.run_jobs()
     taken = service.post(f"/rounds/{opened}/next", {"annotator": "ann"})["items"][0]["row"]
+    ranked = service.post(f"{pool_path}/rankings", {"k": 1}, 202)["ranking"]["id"]
+    service.run_jobs()
     cancelled = service.post(f"{pool_path}/rankings", {"k": 1}, 202)["job"]["id"]
     service.post(f"/jobs/{cancelled}/cancel")
     waiting = service.post(f"{pool_path}/rankings", {"k": 1}, 202)["job"]["id"]
@@ -46,6 +48,7 @@ def requests(service: Service, world: World) -> dict[str, tuple[str, Any]]:
         "/v1/projects/{project_id}/ensembles": (f"{project}/ensembles", {"seed": 3}),
         "/v1/ensembles/{ensemble_id}/predictions": (f"/ensembles/{world.ensemble_id}/predictions", {"rows": ROWS}),
         "/v1/pools/{pool_id}/rankings": (f"{pool_path}/rankings", {"k": 1}),
+        "/v1/rankings/{ranking_id}/replay": (f"/rankings/{ranked}/replay", None),
         "/v1/projects/{project_id}/rounds": (f"{project}/rounds", {"pool_id": world.pool_id, "k": 1}),
         "/v1/projects/{project_id}/schedules": (f"{project}/schedules", {"cron": "0 3 * * *"}),
         "/v1/rounds/{round_id}/next": (f"/rounds/{opened}/next", {"annotator": "ann", "count": 2}),

@@ -119,6 +119,40 @@ def test_epig_takes_its_target_from_a_file(
     assert [int(line["row"]) for line in lines] == expected.rows.tolist()
 
 
+def test_a_large_target_is_drawn_by_the_seed_as_the_service_draws_it(
+    make_service: Any, digits: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = Database.connect(f"sqlite:///{tmp_path / 'bensemble.db'}")
+    migrate(database)
+    service: Service = make_service(database)
+    x, y = digits
+    project = service.project()
+    body = {"name": "train", "rows": x[:50].tolist(), "labels": [*y[:30], *[None] * 20]}
+    pool = service.post(f"/projects/{project['id']}/pools", body, 201)
+    target = service.post(f"/projects/{project['id']}/pools", {"name": "target", "rows": x[50:1300].tolist()}, 201)
+    trained = service.post(f"/projects/{project['id']}/ensembles", {}, 202)
+    service.run_jobs()
+    wanted = {"k": 20, "seed": 2, "acquisition": {"name": "epig"}, "target": {"pool_id": target["id"]}}
+    asked = service.post(f"/pools/{pool['id']}/rankings", wanted, 202)
+    service.run_jobs()
+    over_rest = service.get(f"/rankings/{asked['ranking']['id']}")
+    file = service.client.get(f"/v1/ensembles/{trained['ensemble']['id']}/file")
+    (tmp_path / "downloaded.safetensors").write_bytes(file.content)
+    np.save(tmp_path / "pool.npy", x[:50])
+    np.save(tmp_path / "target.npy", x[50:1300])
+    names = {"ensemble": "downloaded.safetensors", "pool": "pool.npy", "target": "target.npy"}
+    files = [word for option, name in names.items() for word in (f"--{option}", str(tmp_path / name))]
+    assert main(["rank", *files, "--acquisition", "epig", "--k", "50", "--seed", "2"]) == 0
+    shown = capsys.readouterr()
+    lines = [line for line in csv.DictReader(io.StringIO(shown.out)) if int(line["row"]) >= 30]
+    assert [(int(line["row"]), float(line["score"])) for line in lines] == [
+        (item["row"], item["score"]) for item in over_rest["items"]
+    ]
+    assert "1,250 rows; 1,000 drawn by the seed" in shown.err
+    assert any("1,250 rows; 1,000 drawn by the seed" in note for note in over_rest["notes"])
+    database.dispose()
+
+
 def test_a_fitted_posterior_ranks_as_well(
     rows: Any, fitted: bc.Fitted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

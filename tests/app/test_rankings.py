@@ -8,16 +8,23 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from sqlalchemy import delete
 
 import bensemble_core as bc
 from app.db.engine import Database
+from app.db.tables import EnsembleResult
+from app.handlers import HANDLERS
+from app.jobs.context import JobContext
 from app.jobs.executors import TaskFailed, close_executor
 from app.jobs.executors.inline import Inline
 from app.jobs.executors.processes import Processes
+from app.jobs.inline import run_one
 from app.usecases import score_shards
 from app.usecases.given_rows import as_npy
+from app.usecases.rank_pool import rank_pool
 from tests.app.conftest import Service
 from tests.app.test_loop import start, train
+from tests.app.working import ended, on_sqlite, quick_settings, wait_for, working
 
 WIDTH = 8
 MANY = 3 * 8192 + 100  # shards hold whole chunks: with tiny shard_bytes, 8192 rows each
@@ -279,7 +286,8 @@ def test_epig_wants_a_target_and_takes_a_pool_or_rows(sharded: Service) -> None:
     by_pool = rank(sharded, pool_id, **body, target={"pool_id": pool_id})
     assert any("1,000 drawn by the seed" in note for note in by_pool["notes"])
     assert [item["row"] for item in by_pool["items"]] != [item["row"] for item in by_rows["items"]]
-    assert list(sharded.services.objects.list("rankings")) == []
+    kept = [stored.key for stored in sharded.services.objects.list("rankings")]
+    assert kept == [f"rankings/{by_rows['id']}/target.npy"], "those of a pool are in the pool"
 
 
 def test_a_pick_is_explained_by_votes_probabilities_and_uncertainty(sharded: Service) -> None:
@@ -333,4 +341,154 @@ def test_a_pool_with_every_row_labelled_has_nothing_to_rank(service: Service, di
         201,
     )
     refused = service.post(f"/pools/{pool['id']}/rankings", {"k": 1}, 409)
-    assert "only 0 rows" in refused["detail"]
+    assert "no row of pool 'done' is left" in refused["detail"]
+    assert "Add a pool" in refused["detail"]
+    assert "`retract`" in refused["detail"]
+    part = service.post(
+        f"/projects/{project['id']}/pools",
+        {"name": "nearly", "rows": digits[0][:3].tolist(), "labels": [*digits[1][:2], None]},
+        201,
+    )
+    refused = service.post(f"/pools/{part['id']}/rankings", {"k": 2}, 409)
+    assert "only 1 row of pool 'nearly' is neither labelled nor skipped" in refused["detail"]
+    assert "Lower k" in refused["detail"]
+
+
+def test_a_target_pool_that_is_deleted_meanwhile_fails_the_ranking_once(service: Service, digits: Any) -> None:
+    project, pool = start(service, digits)
+    train(service, project)
+    target = service.post(
+        f"/projects/{project['id']}/pools", {"name": "target", "rows": digits[0][400:410].tolist()}, 201
+    )
+    wanted = {"acquisition": {"name": "epig"}, "k": 3, "target": {"pool_id": target["id"]}}
+    asked = service.post(f"/pools/{pool['id']}/rankings", wanted, 202)
+    assert service.client.delete(f"/v1/pools/{target['id']}").status_code == 204
+    service.run_jobs()
+    job = service.get(f"/jobs/{asked['job']['id']}")
+    assert (job["status"], job["attempts"]) == ("failed", 1)
+    assert job["error"]["status"] == 409
+    assert job["error"]["detail"] == "the target pool was deleted; ask again with another target"
+
+
+def test_an_ensemble_that_is_gone_fails_the_ranking_once(service: Service, digits: Any) -> None:
+    project, pool = start(service, digits)
+    ensemble = train(service, project)
+    asked = service.post(f"/pools/{pool['id']}/rankings", {"k": 3}, 202)
+    with service.services.database.write() as session:
+        session.execute(delete(EnsembleResult).where(EnsembleResult.ensemble_id == ensemble["id"]))
+    service.run_jobs()
+    job = service.get(f"/jobs/{asked['job']['id']}")
+    assert (job["status"], job["attempts"], job["error"]["status"]) == ("failed", 1, 409)
+    assert "the ensemble was deleted" in job["error"]["detail"]
+
+
+def test_before_the_first_ensemble_a_request_that_names_no_method_gets_typiclust(service: Service, digits: Any) -> None:
+    project, pool = start(service, digits)
+    ranking = rank(service, pool["id"], k=5)
+    assert (ranking["ensemble_id"], ranking["acquisition"]) == (None, {"name": "random"})
+    assert ranking["selection"]["name"] == "typiclust"
+    assert any("typiclust chose in place of bald with top_k" in note for note in ranking["notes"])
+    named = rank(service, pool["id"], selection={"name": "typiclust"}, k=5)
+    assert named["items"] == ranking["items"]
+    for wanted in ({"acquisition": {"name": "bald"}}, {"selection": {"name": "top_k"}}):
+        refused = service.post(f"/pools/{pool['id']}/rankings", {"k": 5, **wanted}, 409)
+        assert "no trained ensemble yet" in refused["detail"]
+    opened = service.post(f"/projects/{project['id']}/rounds", {"pool_id": pool["id"], "k": 5}, 202)
+    service.run_jobs()
+    of_round = service.get(f"/rankings/{opened['round']['ranking_id']}", explain=True)
+    assert [item["row"] for item in of_round["items"]] == [item["row"] for item in ranking["items"]]
+    assert of_round["notes"] == ranking["notes"]
+    train(service, project)
+    assert rank(service, pool["id"], k=5)["acquisition"]["name"] == "bald"
+
+
+def test_random_says_that_there_was_no_ensemble_and_is_explained_by_one_that_is_there(
+    service: Service, digits: Any
+) -> None:
+    project, pool = start(service, digits)
+    before = rank(service, pool["id"], acquisition={"name": "random"})
+    assert any("there is no ensemble yet" in note for note in before["notes"])
+    assert all(item["explanation"] is None for item in before["items"])
+    ensemble = train(service, project)
+    after = rank(service, pool["id"], acquisition={"name": "random"})
+    assert [item["row"] for item in after["items"]] == [item["row"] for item in before["items"]]
+    assert (after["ensemble_id"], after["notes"]) == (ensemble["id"], [])
+    assert all(item["explanation"]["votes"] for item in after["items"])
+
+
+def test_a_split_ranking_counts_its_seconds_from_the_first_start(database: Database, make_service: Any) -> None:
+    service: Service = make_service(database, shard_bytes=1, split_shards=2)
+    _, pool_id = trained(service)
+    asked = service.post(f"/pools/{pool_id}/rankings", {"k": 5}, 202)
+    settings, started = service.services.settings, time.monotonic()
+    run_one(service.services.database, settings, ["score"], HANDLERS)
+    waiting = service.get(f"/jobs/{asked['job']['id']}")
+    assert waiting["status"] == "queued"
+    assert waiting["progress"]["message"] == "its 2 parts are running: scoring rows"
+    time.sleep(0.5)
+    service.run_jobs()
+    seconds = service.get(f"/rankings/{asked['ranking']['id']}")["seconds"]
+    assert 0.5 < seconds <= time.monotonic() - started
+
+
+def test_of_many_classes_the_likeliest_are_shown_and_the_rest_summed_up(service: Service) -> None:
+    rng = np.random.default_rng(0)
+    classes = [f"c{i}" for i in range(30)]
+    project = service.project(
+        task={"kind": "classification", "classes": classes},
+        input={"shape": [4]},
+        posterior={"name": "deep_ensemble", "members": 3, "epochs": 1},
+    )
+    body = {"name": "many", "rows": rng.normal(size=(60, 4)).tolist(), "labels": [*classes, *[None] * 30]}
+    pool = service.post(f"/projects/{project['id']}/pools", body, 201)
+    train(service, project)
+    for item in rank(service, pool["id"], k=5)["items"]:
+        why = item["explanation"]
+        assert (len(why["probabilities"]), why["n_left_out"]) == (10, 20)
+        assert why["probability_left_out"] > 0.1
+        assert sum(why["probabilities"].values()) + why["probability_left_out"] == pytest.approx(1)
+        assert sum(why["votes"].values()) + why["votes_left_out"] == pytest.approx(1)
+    shown = service.client.get("/openapi.json").json()["components"]["schemas"]["RankedItem"]["properties"]
+    assert "ten likeliest" in shown["explanation"]["description"]
+
+
+@pytest.mark.parametrize("k", ["3", True, 3.0, None])
+def test_k_is_a_whole_number_and_nothing_that_could_be_read_as_one(service: Service, k: Any) -> None:
+    project = service.project(input={"shape": [1]})
+    pool = service.post(f"/projects/{project['id']}/pools", {"name": "p", "rows": [[0.0]] * 9}, 201)
+    for path, body in (
+        (f"/pools/{pool['id']}/rankings", {"acquisition": {"name": "random"}}),
+        (f"/projects/{project['id']}/rounds", {"acquisition": {"name": "random"}, "pool_id": pool["id"]}),
+    ):
+        assert [error["pointer"] for error in service.post(path, {**body, "k": k}, 422)["errors"]] == ["/k"]
+        assert [e["pointer"] for e in service.post(path, {**body, "k": 1, "seed": k}, 422)["errors"]] == ["/seed"]
+
+
+def choose_slowly(job: JobContext) -> None:
+    """Ranks, in a process of its own, with a choice that takes a minute and says now and then how far it is."""
+
+    def conclude(*_: Any, report: Any, **__: Any) -> None:
+        for i in range(600):
+            time.sleep(0.1)
+            report(i, 600, f"choosing rows: {i} of 600")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bc, "conclude", conclude)
+        rank_pool(job)
+
+
+@on_sqlite
+def test_a_cancel_is_obeyed_while_rows_are_chosen(
+    database: Database, database_url: str, make_service: Any, tmp_path: Path
+) -> None:
+    service: Service = make_service(database, shard_bytes=1, split_shards=0)
+    _, pool_id = trained(service)
+    settings = quick_settings(database_url, tmp_path, cancel_grace_seconds=60.0, split_shards=0)
+    with working(settings, handlers={"rank_pool": "tests.app.test_rankings:choose_slowly"}):
+        asked = service.post(f"/pools/{pool_id}/rankings", {"k": 5}, 202)
+        path = f"/jobs/{asked['job']['id']}"
+        wait_for(lambda: "choosing rows" in (service.get(path)["progress"] or {"message": ""})["message"], 30)
+        started = time.monotonic()
+        service.post(f"{path}/cancel")
+        assert ended(database, asked["job"]["id"]).status == "cancelled"
+        assert time.monotonic() - started < 2

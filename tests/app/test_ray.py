@@ -13,6 +13,7 @@ from app.jobs.executors import TaskFailed
 from app.jobs.executors.on_ray import OnRay
 from tests.app.conftest import Service
 from tests.app.test_rankings import rank, trained
+from tests.app.test_replays import label, replay
 from tests.app.working import on_sqlite
 
 ray = pytest.importorskip("ray")
@@ -69,10 +70,13 @@ def test_what_fails_in_the_cluster_is_told_here(address: str) -> None:
 @on_sqlite
 def test_a_ranking_on_ray_is_the_ranking_made_here(address: str, database: Database, make_service: Any) -> None:
     service: Service = make_service(database, shard_bytes=1, split_shards=0)
-    _, pool_id = trained(service)
+    project, pool_id = trained(service)
     wanted = {"acquisition": {"name": "bald"}, "selection": {"name": "power"}, "k": 20, "seed": 4}
     inline = rank(service, pool_id, **wanted)
     service.services.objects.delete_prefix("scores")
     service.services.settings.executor = "ray"
     service.services.settings.ray_address = address
     assert rank(service, pool_id, **wanted)["items"] == inline["items"]
+    service.services.objects.delete_prefix("scores")
+    label(service, project, pool_id, [item["row"] for item in inline["items"]], value="b")
+    assert replay(service, inline)["items"] == inline["items"]

@@ -188,5 +188,12 @@ def test_two_open_rounds_share_no_rows(service: Service, place: tuple[str, str])
     rows = [take(service, round_, "x", 100) for round_ in (first, second)]
     assert sorted(rows[0] + rows[1]) == list(range(30))
     problem = service.post(f"/projects/{place[0]}/rounds", {**body, "k": 1}, 409)
-    assert "only 0 rows" in problem["detail"]
-    assert "waiting in a round" in problem["detail"]
+    assert "no row of pool" in problem["detail"]
+    assert "or wait in a round. Add a pool, close a round" in problem["detail"]
+
+
+def test_a_round_for_epig_is_told_of_the_target_that_it_takes(service: Service, place: tuple[str, str]) -> None:
+    body = {"pool_id": place[1], "acquisition": {"name": "epig"}, "k": 3}
+    detail = service.post(f"/projects/{place[0]}/rounds", body, 422)["detail"]
+    assert '"target": {"pool_id": …}' in detail
+    assert 'rows":' not in detail

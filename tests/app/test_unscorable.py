@@ -1,4 +1,4 @@
-"""A row whose score is not finite stops a ranking only for as long as it could be chosen."""
+"""Scores that cannot be used: not finite, which matters only where a row may be chosen, or of the wrong sign."""
 
 from typing import Any
 
@@ -27,3 +27,11 @@ def test_a_row_that_was_skipped_needs_no_score(service: Service, digits: Any) ->
     found = rank(service, pool["id"])
     assert found["status"] == "succeeded", found["error"]
     assert 5 not in [item["row"] for item in found["items"]]
+
+
+def test_scores_below_zero_are_refused_where_they_cannot_be_powered(service: Service) -> None:
+    project = service.project(task={"kind": "regression"}, input={"shape": [2]})
+    pool = service.post(f"/projects/{project['id']}/pools", {"name": "rows", "rows": [[0.0, 1.0]] * 5}, 201)
+    wanted = {"acquisition": {"name": "entropy"}, "selection": {"name": "power"}, "k": 2}
+    problem = service.post(f"/pools/{pool['id']}/rankings", wanted, 422)
+    assert "entropy may be negative" in problem["detail"]
