@@ -123,7 +123,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     os.environ["OMP_NUM_THREADS"] = str(given.threads)
-    n_turns = 3 if given.quick else 5
+    n_turns = 3 if given.quick else 9
     ready = kernels.warm_up()
     lines, missing = errors(), []
     with ExitStack() as stack:
