@@ -1,8 +1,9 @@
 """Scores of a pool beside peers and beside one read of the memory: `python benchmarks/acquisition.py [--quick]`.
 
 Every figure is a ratio of wall times taken by turns, so that a busy machine slows both. Ours starts from logits (the
-peers are given probabilities or log-probabilities, made beforehand) and gives six scores of the fused pass, BALD,
-entropy and variation ratio among them; baal, scikit-activeml and batchbald_redux give the one that is named.
+peers are given probabilities or log-probabilities, made beforehand). Beside one read and plain formulas the fused pass
+gives six scores, BALD, entropy and variation ratio among them; beside baal, scikit-activeml and batchbald_redux, who
+give the one that is named, the first two.
 """
 
 import argparse
@@ -77,7 +78,7 @@ def measure(shape: tuple[int, int, int], peers: dict[str, Peer], n_turns: int) -
     size = f"[{', '.join(f'{n:,}' for n in shape)}]"
 
     def ours() -> float:
-        return clock(lambda: acq.bald(logits))
+        return clock(lambda: kernels.statistics(logits, n_columns=kernels.width(["variation_ratio"])))
 
     def line(what: str, mine: list[float], other: list[float], aim: float | None = None) -> Line:
         ratios = [b / a for a, b in zip(mine, other, strict=True)]

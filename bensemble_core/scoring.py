@@ -159,8 +159,8 @@ def _columns(predictive: Predictive | None, acquisitions: Sequence[Any], rows: R
     names = [entry.column and entry.column(options) for entry, options in zip(entries, acquisitions, strict=True)]
     found = None
     if isinstance(predictive, CategoricalPredictive) and any(names):
-        has_spread = any(name in kernels.SPREAD for name in names)
-        found = kernels.statistics(predictive.logits, predictive.log_weights, spread=has_spread)
+        n_columns = kernels.width(name for name in names if name)
+        found = kernels.statistics(predictive.logits, predictive.log_weights, n_columns=n_columns)
     return [
         entry.score(predictive, options, rows) if found is None or name is None else found[kernels.COLUMNS.index(name)]
         for entry, options, name in zip(entries, acquisitions, names, strict=True)

@@ -39,7 +39,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 BLOCK = 128  # rows; a multiple of WIDTH
 GROUP = 16  # terms of a sum in float32
-N_COLUMNS = 6  # that are always there; two more, of the members' spread, where `out` has room for them
+N_COLUMNS = 6  # without the two of the members' spread, which are there where `out` has room for them
+N_OF_ENTROPIES = 2  # the first ones, which need no votes
 
 # numba would take a Python number for float64.
 ZERO, ONE, TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
@@ -174,6 +175,7 @@ def _add_member(
     expected: Floats,
     mean: Floats,
     vote: Floats,
+    has_votes: bool,
     tails: Floats,
 ) -> None:
     """The member's entropy, probabilities and vote, times its ballot; x becomes e^z, and tails Z − 1.
@@ -193,8 +195,10 @@ def _add_member(
         share = share * weight
         for at in range(r, x.shape[0], BLOCK):
             store(mean, at, load(mean, at) + load(x, at) * share)
-            mine = select(winner == np.int32(at // BLOCK), splat(weight), splat(ZERO))
-            store(vote, at, load(vote, at) + mine)
+        if has_votes:
+            for at in range(r, x.shape[0], BLOCK):
+                mine = select(winner == np.int32(at // BLOCK), splat(weight), splat(ZERO))
+                store(vote, at, load(vote, at) + mine)
 
 
 @_compiled()
@@ -299,13 +303,13 @@ def _measure_spread(drift: Floats, square: Floats, electorate: float, spread: Fl
 
 @_cached("void(float32[:,:,:], float64[::1], int64, int64, float32[:,::1])")
 def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) -> None:
-    """Rows start to stop of out [6 or 8, N] from logits [M, N, C] and ballots [M], M ≥ 1, C ≥ 1.
+    """Rows start to stop of out [2, 6 or 8, N] from logits [M, N, C] and ballots [M], M ≥ 1, C ≥ 1.
 
     Ballots are the members' weights up to a factor, 1 where members are equal: whole votes are counted, so that equal
-    counts give equal bits. The first six columns have the same bits whether or not the spread is asked for.
+    counts give equal bits. A column has the same bits however many of them are asked for.
     """
     n_members, _, n_classes = logits.shape
-    size, has_spread = n_classes * BLOCK, out.shape[0] > N_COLUMNS
+    size, has_spread, has_votes = n_classes * BLOCK, out.shape[0] > N_COLUMNS, out.shape[0] > N_OF_ENTROPIES
     x, leader = np.empty(size, np.float32), np.empty(size, np.float32)
     mean, vote = np.zeros(size, np.float32), np.zeros(size, np.float32)
     means, votes = np.empty(size), np.empty(size)
@@ -326,7 +330,7 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
             _turn(logits[m], row, x)
             after = m + 1 if m + 1 < n_members else 0
             coming = logits[after], row if after else row + BLOCK
-            _add_member(x, ballots[m], coming, expected, mean, vote, tails)
+            _add_member(x, ballots[m], coming, expected, mean, vote, has_votes, tails)
             if ballots[m] > 0.0 and n_alike > 0:  # members without a weight have no say in whether the others agree
                 if not has_leader:
                     leader[:] = x
@@ -337,10 +341,11 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
                 _add_spread(x, tails, ballots[m], m == 0, centre, drift, square)
             if m % GROUP == GROUP - 1 or m == n_members - 1:
                 _move(mean, means)
-                _move(vote, votes)
+                if has_votes:
+                    _move(vote, votes)
         _measure(means, votes, expected, agrees, electorate, found)
         n_rows = min(BLOCK, stop - row)
-        for column in range(N_COLUMNS):
+        for column in range(min(N_COLUMNS, out.shape[0])):
             for r in range(n_rows):
                 out[column, row + r] = found[column * BLOCK + r]
         if has_spread:

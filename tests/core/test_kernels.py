@@ -347,15 +347,16 @@ def test_lanes_are_added_compared_converted_and_gathered_one_by_one() -> None:
 @given(
     st.integers(1, 40), st.integers(1, 150), st.integers(1, 40), st.sampled_from([0.1, 3.0, 1e3]), st.integers(0, 10**6)
 )
-def test_the_other_columns_have_the_same_bits_without_the_spread(
-    m: int, n: int, c: int, scale: float, seed: int
-) -> None:
+def test_a_column_has_the_same_bits_however_many_are_asked_for(m: int, n: int, c: int, scale: float, seed: int) -> None:
     logits = draw((m, n, c), scale, seed)
-    every, fewer = kernels.statistics(logits), kernels.statistics(logits, spread=False)
+    every = kernels.statistics(logits)
     assert every is not None
-    assert fewer is not None
-    assert kernels.COLUMNS[len(fewer) :] == kernels.SPREAD == ("epistemic_variance", "mean_std")
-    assert torch.equal(every[: len(fewer)], fewer)
+    assert len(every) == len(kernels.COLUMNS)
+    for last, n_columns in (("entropy", 2), ("total_variance", 6), ("mean_std", 8)):
+        assert kernels.width(["bald", last]) == n_columns
+        fewer = kernels.statistics(logits, n_columns=n_columns)
+        assert fewer is not None
+        assert torch.equal(every[:n_columns], fewer)
 
 
 def test_information_keeps_its_digits_where_members_are_all_but_certain() -> None:

@@ -117,15 +117,15 @@ def test_scores_of_the_fused_pass_share_one_run_a_chunk(monkeypatch: pytest.Monk
     ensemble, runs, statistics = LinearEnsemble(), [], kernels.statistics
 
     def counted(*given: Any, **options: Any) -> Tensor | None:
-        runs.append(options["spread"])
+        runs.append(options["n_columns"])
         return statistics(*given, **options)
 
     monkeypatch.delenv(kernels.SWITCH, raising=False)
     monkeypatch.setattr(kernels, "statistics", counted)
     score_columns(ensemble, inputs(2 * CHUNK_ROWS), ["bald", "entropy", "eig", "margin", "random"])
-    assert runs == [False, False]
+    assert runs == [6, 6]
     score_columns(ensemble, inputs(10), KEPT["categorical"])
-    assert runs[2:] == [True]
+    assert runs[2:] == [8]
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 7, 64, 5000])
