@@ -32,6 +32,9 @@ from bensemble_core.design.tails import beyond, unseen
 
 N_PARTS = 16  # of a cloud, to see how much its estimates vary
 ROUNDING = 1e-14
+# From so many on a grid is coarse along each. Where the rise of a curve lies just between two points, two spacings may
+# agree by luck and the third would not; other designs have their rises elsewhere, and their errors tell.
+COARSE_AXES = 3
 LOG_TINY = 40.0  # −p log p changes by so many times what a p changes by, unless that is smaller still
 
 
@@ -117,6 +120,8 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
             se = jackknife(utility)[1] + joined([unseen(part.worth, belief.mass) for part in parts])
     else:
         eig, se = by_column[:, 0], grid_error((by_column if utility is None else utility)[:, :n_columns])
+        if model.prior.n_scores >= COARSE_AXES:
+            se = np.maximum(se, np.median(se) / 4)
         if has_rims and utility is not None:
             se = se + beyond(utility[:, 0], *utility[:, n_columns:].T)
     return Estimates(

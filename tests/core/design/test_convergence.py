@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import special
 
 from bensemble_core.design import CATALOGUE, Experiment, accuracy
 from bensemble_core.design.convergence import axis_errors, edge_masses, remaining
@@ -117,3 +118,31 @@ def test_a_level_is_as_large_as_its_outcomes_are_many(monkeypatch: pytest.Monkey
     assert max(e.se for e in found) > accuracy.TOLERANCE  # or nothing was to be done
     assert len(n_cells) > 1
     assert max(n_cells[1:]) <= 200_000
+
+
+def entropy(p: Any) -> Any:
+    return -(p * np.log(p) + (1 - p) * np.log1p(-p))
+
+
+@pytest.mark.parametrize("steepness", [2.0, 5.0, 10.0])
+def test_no_design_is_lucky_among_others_on_a_grid_of_three_axes(steepness: float) -> None:
+    """What a psychometric function tells of its threshold alone, beside a sum that is fine along the threshold."""
+    stimuli = [-1.0, -0.5, 0.0, 0.5, 1.0]
+    spec: dict[str, Any] = {
+        "parameters": {
+            "t": {"dist": "normal", "loc": 0, "scale": 1},
+            "s": {"dist": "lognormal", "loc": math.log(steepness), "scale": 0.5},
+            "l": {"dist": "beta", "a": 2, "b": 30},
+        },
+        "targets": ["t"],
+        "designs": {"x": {"type": "list", "values": stimuli}},
+        "outcome": {"y": {"family": "bernoulli", "prob": "0.5 + (0.5 - l) * sigmoid(s * (x - t))"}},
+    }
+    t, z = np.linspace(-8, 8, 801), np.linspace(-6, 6, 61)
+    of_t, of_z = (np.exp(-0.5 * x * x) / np.exp(-0.5 * x * x).sum() for x in (t, z))
+    slope = steepness * np.exp(0.5 * z)
+    for found, x in zip(Experiment.from_spec(spec).eig(), stimuli, strict=True):
+        given = 0.5 + (0.5 - 2 / 32) * (special.expit(slope * (x - t[:, None])) @ of_z)  # linear in the lapse
+        exact = entropy(of_t @ given) - of_t @ entropy(given)
+        assert abs(found.eig - exact) <= 3 * found.se
+        assert found.se < 0.05
