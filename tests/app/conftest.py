@@ -67,7 +67,9 @@ def make_service(tmp_path: Path) -> Iterator[Callable[..., Service]]:
 
     def make(database: Database, **changes: Any) -> Service:
         settings = Settings(
-            data_dir=tmp_path, database_url=database.engine.url.render_as_string(hide_password=False), **changes
+            data_dir=tmp_path,
+            database_url=database.engine.url.render_as_string(hide_password=False),
+            **{"design_seconds": 60.0, **changes},  # a busy machine must not turn proposals into jobs
         )
         services = Services(settings=settings, database=database, objects=open_objects(settings))
         listener = socket.create_server(("127.0.0.1", 0))
