@@ -1,6 +1,5 @@
 """With BENSEMBLE_COMPILE a convolutional ensemble is compiled when it is trained, and wherever it is scored."""
 
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +9,9 @@ import bensemble_core as bc
 from app.db.engine import Database
 from tests.app.conftest import Service
 from tests.app.working import on_sqlite
+from tests.compiling import needs_compiler, old_torch_names
 
-pytestmark = [
-    on_sqlite,
-    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
-    pytest.mark.skipif(shutil.which("g++") is None and shutil.which("c++") is None, reason="no C++ compiler here"),
-]
+pytestmark = [on_sqlite, needs_compiler, old_torch_names]
 
 
 def ranked(service: Service, digits: Any, **project: Any) -> tuple[dict[str, Any], dict[str, Any], bc.Ensemble]:

@@ -1,6 +1,5 @@
 """A compiled ensemble predicts what it predicted before, and keeps being compiled through a file."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,9 @@ import torch
 from torch import Tensor, nn
 
 import bensemble_core as bc
+from tests.compiling import needs_compiler, old_torch_names
 
-# torch's compiler still uses what torch itself calls deprecated
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-compiler = pytest.mark.skipif(
-    shutil.which("g++") is None and shutil.which("c++") is None, reason="no C++ compiler here"
-)
+pytestmark = old_torch_names
 
 
 def images(n: int = 40) -> tuple[Tensor, Tensor]:
@@ -28,7 +24,7 @@ def small(method: str = "deep_ensemble", **options: Any) -> bc.Ensemble:
     return fitted.sample(3)
 
 
-@compiler
+@needs_compiler
 @pytest.mark.parametrize("method", ["deep_ensemble", "mfvi"])
 def test_it_predicts_the_same_and_says_how_long_it_took(method: str, tmp_path: Path) -> None:
     plain = small(method)
