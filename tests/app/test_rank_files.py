@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -119,26 +121,35 @@ def test_epig_takes_its_target_from_a_file(
     assert [int(line["row"]) for line in lines] == expected.rows.tolist()
 
 
-def test_a_large_target_is_drawn_by_the_seed_as_the_service_draws_it(
-    make_service: Any, digits: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    database = Database.connect(f"sqlite:///{tmp_path / 'bensemble.db'}")
+@contextmanager
+def trained(make_service: Any, digits: Any, folder: Path, n_rows: int) -> Iterator[tuple[Service, str, str]]:
+    """A service with digits of which 30 are labelled, its project and pool; ensemble and pool are files, too."""
+    database = Database.connect(f"sqlite:///{folder / 'bensemble.db'}")
     migrate(database)
     service: Service = make_service(database)
     x, y = digits
     project = service.project()
-    body = {"name": "train", "rows": x[:50].tolist(), "labels": [*y[:30], *[None] * 20]}
+    body = {"name": "train", "rows": x[:n_rows].tolist(), "labels": [*y[:30], *[None] * (n_rows - 30)]}
     pool = service.post(f"/projects/{project['id']}/pools", body, 201)
-    target = service.post(f"/projects/{project['id']}/pools", {"name": "target", "rows": x[50:1300].tolist()}, 201)
-    trained = service.post(f"/projects/{project['id']}/ensembles", {}, 202)
+    asked = service.post(f"/projects/{project['id']}/ensembles", {}, 202)
     service.run_jobs()
-    wanted = {"k": 20, "seed": 2, "acquisition": {"name": "epig"}, "target": {"pool_id": target["id"]}}
-    asked = service.post(f"/pools/{pool['id']}/rankings", wanted, 202)
-    service.run_jobs()
-    over_rest = service.get(f"/rankings/{asked['ranking']['id']}")
-    file = service.client.get(f"/v1/ensembles/{trained['ensemble']['id']}/file")
-    (tmp_path / "downloaded.safetensors").write_bytes(file.content)
-    np.save(tmp_path / "pool.npy", x[:50])
+    file = service.client.get(f"/v1/ensembles/{asked['ensemble']['id']}/file")
+    (folder / "downloaded.safetensors").write_bytes(file.content)
+    np.save(folder / "pool.npy", x[:n_rows])
+    yield service, project["id"], pool["id"]
+    database.dispose()
+
+
+def test_a_large_target_is_drawn_by_the_seed_as_the_service_draws_it(
+    make_service: Any, digits: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = digits[0]
+    with trained(make_service, digits, tmp_path, 50) as (service, project_id, pool_id):
+        target = service.post(f"/projects/{project_id}/pools", {"name": "target", "rows": x[50:1300].tolist()}, 201)
+        wanted = {"k": 20, "seed": 2, "acquisition": {"name": "epig"}, "target": {"pool_id": target["id"]}}
+        asked = service.post(f"/pools/{pool_id}/rankings", wanted, 202)
+        service.run_jobs()
+        over_rest = service.get(f"/rankings/{asked['ranking']['id']}")
     np.save(tmp_path / "target.npy", x[50:1300])
     names = {"ensemble": "downloaded.safetensors", "pool": "pool.npy", "target": "target.npy"}
     files = [word for option, name in names.items() for word in (f"--{option}", str(tmp_path / name))]
@@ -150,7 +161,6 @@ def test_a_large_target_is_drawn_by_the_seed_as_the_service_draws_it(
     ]
     assert "1,250 rows; 1,000 drawn by the seed" in shown.err
     assert any("1,250 rows; 1,000 drawn by the seed" in note for note in over_rest["notes"])
-    database.dispose()
 
 
 def test_a_fitted_posterior_ranks_as_well(
@@ -169,28 +179,17 @@ def test_a_fitted_posterior_ranks_as_well(
 def test_files_are_ranked_as_the_service_ranks_them(
     make_service: Any, digits: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    database = Database.connect(f"sqlite:///{tmp_path / 'bensemble.db'}")
-    migrate(database)
-    service: Service = make_service(database)
-    x, y = digits
-    project = service.project()
-    body = {"name": "train", "rows": x.tolist(), "labels": [*y[:30], *[None] * (len(x) - 30)]}
-    pool = service.post(f"/projects/{project['id']}/pools", body, 201)
-    trained = service.post(f"/projects/{project['id']}/ensembles", {}, 202)
-    service.run_jobs()
-    asked = service.post(f"/pools/{pool['id']}/rankings", {"k": 1500, "seed": 2}, 202)
-    service.run_jobs()
-    over_rest = service.get(f"/rankings/{asked['ranking']['id']}")["items"]
-    file = service.client.get(f"/v1/ensembles/{trained['ensemble']['id']}/file")
-    (tmp_path / "downloaded.safetensors").write_bytes(file.content)
-    np.save(tmp_path / "pool.npy", x)
+    x = digits[0]
+    with trained(make_service, digits, tmp_path, len(x)) as (service, _, pool_id):
+        asked = service.post(f"/pools/{pool_id}/rankings", {"k": 1500, "seed": 2}, 202)
+        service.run_jobs()
+        over_rest = service.get(f"/rankings/{asked['ranking']['id']}")["items"]
     files = ["--ensemble", str(tmp_path / "downloaded.safetensors"), "--pool", str(tmp_path / "pool.npy")]
     lines = ranked(capsys, *files, "--k", str(len(x)), "--seed", "2")
     unlabelled = [line for line in lines if int(line["row"]) >= 30]
     assert [(int(line["row"]), float(line["score"])) for line in unlabelled[:1500]] == [
         (item["row"], item["score"]) for item in over_rest
     ]
-    database.dispose()
 
 
 @pytest.mark.parametrize(

@@ -35,3 +35,15 @@ def test_scores_below_zero_are_refused_where_they_cannot_be_powered(service: Ser
     wanted = {"acquisition": {"name": "entropy"}, "selection": {"name": "power"}, "k": 2}
     problem = service.post(f"/pools/{pool['id']}/rankings", wanted, 422)
     assert "entropy may be negative" in problem["detail"]
+
+
+def test_a_target_row_that_cannot_be_predicted_is_the_one_that_is_named(service: Service, digits: Any) -> None:
+    project, pool = start(service, digits)
+    train(service, project)
+    target = {"rows": [digits[0][0].tolist(), [3e38] * 64]}
+    wanted = {"acquisition": {"name": "epig"}, "k": 3, "target": target}
+    asked = service.post(f"/pools/{pool['id']}/rankings", wanted, 202)
+    service.run_jobs()
+    failed = service.get(f"/rankings/{asked['ranking']['id']}")
+    assert failed["status"] == "failed"
+    assert "row 1 of the target set" in failed["error"]["detail"]
