@@ -2,13 +2,13 @@
 
 import json
 import threading
-import time
 from typing import Any
 
 import pytest
 
 from app.jobs import queue
 from tests.app.conftest import Service
+from tests.app.working import wait_for
 
 
 @pytest.fixture
@@ -60,14 +60,16 @@ def test_events_follow_a_job_to_its_end(service: Service, job_id: str) -> None:
     def follow() -> None:
         with service.client.stream("GET", f"/v1/jobs/{job_id}/events") as response:
             assert response.headers["content-type"].startswith("text/event-stream")
-            seen.extend(json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: "))
+            for line in response.iter_lines():
+                if line.startswith("data: "):
+                    seen.append(json.loads(line[6:]))
 
     threads = [threading.Thread(target=follow) for _ in range(3)]
     for thread in threads:
         thread.start()
-    time.sleep(0.6)
+    wait_for(lambda: len(seen) == 3)
     job = claim(service)
-    time.sleep(0.6)
+    wait_for(lambda: len(seen) == 6)
     with service.services.database.write() as session:
         queue.finish(session, job.id, job.token, {"n": 1})
     for thread in threads:
