@@ -7,7 +7,7 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from app.db import consensus, projects
+from app.db import consensus, jobs, projects
 from app.db.tables import (
     Ensemble,
     EnsembleResult,
@@ -34,7 +34,7 @@ from app.usecases.predict import read_predictions
 
 
 def job_view(job: Job) -> JobOut:
-    return JobOut.model_validate(job)
+    return JobOut.model_validate(job).model_copy(update={"status": jobs.status_of(job)})
 
 
 def project_view(session: Session, project: Project) -> ProjectOut:
@@ -49,7 +49,7 @@ def job_state(session: Session, job_id: str | None, has_result: bool) -> tuple[s
         return "succeeded", None
     if job is None:
         return "failed", {"title": "Its job is gone", "detail": "The job's record was deleted before it ended."}
-    return job.status, job.error if job.status != "succeeded" else None
+    return jobs.status_of(job), job.error if job.status != "succeeded" else None
 
 
 def pool_view(session: Session, pool: Pool) -> PoolOut:

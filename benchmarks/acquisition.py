@@ -1,9 +1,10 @@
 """Scores of a pool beside peers and beside one read of the memory: `python benchmarks/acquisition.py [--quick]`.
 
-Every figure is a ratio of wall times taken by turns, so that a busy machine slows both. Ours starts from logits (the
-peers are given probabilities or log-probabilities, made beforehand). Beside one read and plain formulas the fused pass
-gives six scores, BALD, entropy and variation ratio among them; beside baal, scikit-activeml and batchbald_redux, who
-give the one that is named, the first two.
+Every figure is a ratio of wall times taken by turns, so that a busy machine slows both. Ours starts from logits, what a
+network gives; so does baal in the lines that say so, and everywhere else peers are given probabilities or
+log-probabilities that were made beforehand. Beside one read and plain formulas the fused pass gives six scores, BALD,
+entropy and variation ratio among them; beside baal, scikit-activeml and batchbald_redux, who give the one that is
+named, the first two.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from bensemble_core.acquisition import kernels
 
 SHAPES = ((10, 1_000_000, 10), (100, 100_000, 10))
 REQUIREMENTS = {"baal": ("baal==2.1.0",), "scikit_activeml": ("scikit-activeml==1.0.1",), "batchbald_redux": ()}
-AIMS = {"baal": 20.0}
+KINDS: dict[str, tuple[tuple[str, float | None], ...]] = {"baal": (("logits", 20.0), ("probabilities", None))}
 FEWER_ROWS = {"batchbald_redux": 50}  # it takes a second for 2,000 rows of 10 members; ours is timed on as few
 
 
@@ -104,11 +105,12 @@ def measure(shape: tuple[int, int, int], peers: dict[str, Peer], n_turns: int) -
     for name, peer in peers.items():
         fewer = (shape[0], shape[1] // FEWER_ROWS.get(name, 1), shape[2])
         some = logits[:, : fewer[1]].contiguous()
-        for what in ("bald", "entropy"):
-            ask = partial(peer.ask, what=what, shape=fewer)
-            mine, theirs = by_turns(n_turns, lambda x=some: clock(lambda: acq.bald(x)), ask)  # type: ignore[misc]
-            rows = "" if some.shape == shape else f", {fewer[1]:,} rows"
-            lines.append(line(f"{what}, {name}{rows}", mine, theirs, AIMS.get(name)))
+        rows = "" if some.shape == shape else f", {fewer[1]:,} rows"
+        for kind, aim in KINDS.get(name, (("", None),)):
+            for what in ("bald", "entropy"):
+                ask = partial(peer.ask, what=what, shape=fewer, **({"kind": kind} if kind else {}))
+                mine, theirs = by_turns(n_turns, lambda x=some: clock(lambda: acq.bald(x)), ask)  # type: ignore[misc]
+                lines.append(line(f"{what}, {name}{' from ' * bool(kind)}{kind}{rows}", mine, theirs, aim))
     return lines
 
 

@@ -1,41 +1,50 @@
 """What peers are asked to do, run by each in its own environment: `python benchmarks/peers.py baal`.
 
-Each is given what it likes best, ready made and in its own layout: probabilities, or log-probabilities. Only its own
-function is on the clock.
+Each is given what it likes best, ready made and in its own layout: probabilities, or log-probabilities; baal also the
+logits that a network gives, as ours. Only its own functions are on the clock.
 """
 
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 from beside import answer_questions
 
 
+def draw_logits(m: int, n: int, c: int) -> Any:
+    """[M, N, C], the same for everybody."""
+    return np.random.default_rng(0).standard_normal((m, n, c), dtype=np.float32) * 2
+
+
 @cache
 def log_probs(m: int, n: int, c: int) -> Any:
-    """[M, N, C], the same for everybody."""
-    logits = np.random.default_rng(0).standard_normal((m, n, c), dtype=np.float32) * 2
+    logits = draw_logits(m, n, c)
     logits -= logits.max(-1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
     return logits
 
 
-@cache
-def baal_input(shape: tuple[int, ...]) -> Any:
-    return np.ascontiguousarray(np.exp(log_probs(*shape)).transpose(1, 2, 0))  # [N, C, M]
+@lru_cache(maxsize=1)  # 400 MB at full size
+def baal_input(shape: tuple[int, ...], kind: str) -> Any:
+    given = draw_logits(*shape) if kind == "logits" else np.exp(log_probs(*shape))
+    return np.ascontiguousarray(given.transpose(1, 2, 0))  # [N, C, M]
 
 
-def baal(what: str, shape: tuple[int, ...], **how: int) -> float:
+def baal(what: str, shape: tuple[int, ...], kind: str = "probabilities", **how: int) -> float:
+    """From logits its own softmax comes first: without it `Entropy` would be that of the members' mean logits."""
     from baal.active.heuristics import BALD, Entropy
+    from baal.utils.array_utils import to_prob
 
     if what == "predict":
         return baal_predict(*shape, **how)
     heuristic = {"bald": BALD, "entropy": Entropy}[what]()
-    given = baal_input(tuple(shape))
+    given = baal_input(tuple(shape), kind)
+    if kind == "logits":
+        return clock(lambda: heuristic.get_uncertainties(to_prob(given)))
     return clock(lambda: heuristic.get_uncertainties(given))
 
 

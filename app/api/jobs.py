@@ -9,6 +9,7 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import select
 
 from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.db.jobs import shown_status
 from app.db.tables import Job, Project
 from app.deps import Context, EdgeRoute, on
 from app.errors import Conflict
@@ -33,7 +34,7 @@ def list_jobs(
 ) -> Page[JobOut]:
     query = select(Job).where(Job.project_id == project_id)
     if status is not None:
-        query = query.where(Job.status == status)
+        query = query.where(shown_status() == status)
     return page_by_id(context.session, query, Job.id, cursor, limit, job_view)
 
 

@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from app.db.engine import Database
+from app.db.jobs import shown_status, status_of
 from app.db.tables import Job
 from app.jobs import queue
 from app.jobs.context import JobContext, perform
@@ -81,6 +82,30 @@ def test_a_waiting_job_holds_no_lease_and_no_worker(database: Database) -> None:
     with database.read() as session:
         assert queue.was_left(session, parent.id, parent.token)
     assert {child.parent_id for child in children} == {parent_id}
+
+
+def test_a_split_job_is_shown_as_running_until_it_has_ended(database: Database) -> None:
+    parent_id, other_id = add(database), add(database)
+    parent = claimed(database)
+    assert parent.id == parent_id
+
+    def shown() -> tuple[str, list[str]]:
+        with database.read() as session:
+            running = session.scalars(select(Job.id).where(shown_status() == "running", Job.parent_id.is_(None)))
+            return status_of(session.get_one(Job, parent_id)), list(running)
+
+    assert shown() == ("running", [parent_id])
+    split(database, parent)
+    assert row(database, parent_id).status == "queued"
+    assert shown() == ("running", [parent_id])
+    with database.read() as session:
+        assert status_of(session.get_one(Job, other_id)) == "queued"
+    with database.write() as session:
+        queue.request_cancel(session, parent_id)
+    assert shown() == ("cancelled", [])
+    with database.write() as session:
+        queue.retry(session, parent_id)
+    assert shown() == ("queued", [])
 
 
 def test_cancelling_a_waiting_job_cancels_its_children(database: Database) -> None:
