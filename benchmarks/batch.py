@@ -53,8 +53,8 @@ class Plan:
 
 
 FULL = Plan(
-    both=((1000, 5), (5000, 5), (20_000, 5), (1000, 10), (5000, 10)),
-    alone=((20_000, 10),),
+    both=((1000, 5), (5000, 5), (20_000, 5), (1000, 10), (5000, 10), (20_000, 10)),
+    alone=(),
     diverse=((5000, 100), (20_000, 100)),
     n_turns=3,
 )
@@ -264,6 +264,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes, under a minute")
     parser.add_argument("--full", action="store_true", help="every size three times by turns, several hours")
+    parser.add_argument(
+        "--size", nargs=2, type=int, metavar=("ROWS", "PICKS"), help="BatchBALD of this size beside its peer, once"
+    )
     parser.add_argument("--only", choices=["batchbald", "diverse"])
     parser.add_argument("--child", nargs=4, metavar=("CONTENDER", "FILE", "WARM_UP", "K"), help="run this one here")
     given = parser.parse_args()
@@ -272,11 +275,13 @@ def main() -> None:
         run_child(contender, Path(path), Path(warm_up), int(k))
         return
     plan = QUICK if given.quick else FULL if given.full else MODERATE
+    if given.size:
+        plan = Plan(both=(tuple(given.size),), alone=(), diverse=(), n_turns=1)
     print(f"torch {torch.__version__}, Python {platform.python_version()}, one thread each")
     with tempfile.TemporaryDirectory() as folder:
         if given.only != "diverse":
             compare_batchbald(Path(folder), plan)
-        if given.only != "batchbald":
+        if given.only != "batchbald" and plan.diverse:
             compare_diverse(Path(folder), plan)
 
 
