@@ -101,7 +101,7 @@ class PointBelief:
     mass: Array  # [P], which sum to 1
     log_likelihood: Array  # [P] of all observations
     log_evidence: float
-    spread: float = 0.0  # of log_evidence, where it was sampled
+    spread: float = 0.0  # of log_evidence, where it was sampled or peaks were passed by
 
     @cached_property
     def weights(self) -> Tensor:
@@ -111,7 +111,7 @@ class PointBelief:
     @cached_property
     def error(self) -> float:
         """Of a grid, from what fewer of its points would give."""
-        return self.spread if self.points.frame is None else sum(axis_errors(self.mass, self.points.frame.n))
+        return self.spread + (0.0 if self.points.frame is None else sum(axis_errors(self.mass, self.points.frame.n)))
 
     @cached_property
     def _table(self) -> Tensor:
@@ -175,8 +175,9 @@ class PointBelief:
             return values.tolist(), weights.tolist()
         at, below = self._curve(name)
         edges = np.linspace(np.interp(0.0005, below, at), np.interp(0.9995, below, at), n + 1)
-        rise = np.diff(np.interp(edges, at, below))
-        return (0.5 * (edges[1:] + edges[:-1])).tolist(), (rise / np.diff(edges)).tolist()
+        rise, width = np.diff(np.interp(edges, at, below)), np.diff(edges)
+        density = np.divide(rise, width, out=np.zeros_like(rise), where=width > 0)
+        return (0.5 * (edges[1:] + edges[:-1])).tolist(), density.tolist()
 
     def samples(self, n: int, seed: int = 0) -> dict[str, Tensor]:
         """Continuous parameters on a grid take values between its points too, those of a list only their own."""
@@ -234,7 +235,12 @@ class PointBelief:
             from scipy.interpolate import PchipInterpolator  # slow to import, and only summaries need it
 
             below, first = np.unique(below, return_index=True)
-            self._inverses[name] = PchipInterpolator(below, at[first])
+            at = at[first]
+            try:
+                with np.errstate(all="ignore"):
+                    self._inverses[name] = PchipInterpolator(below, at)
+            except ValueError:  # slopes beyond what floating point holds, or a single value
+                self._inverses[name] = lambda q: np.interp(q, below, at)
         return np.asarray(self._inverses[name](q))
 
     @cached_property

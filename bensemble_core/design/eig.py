@@ -9,7 +9,7 @@ large product everything is small, and in numpy, whose small operations cost a f
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -213,19 +213,22 @@ def _entropy(p: Array, table: Layout) -> Array:
 
 def _grouped(table: Table | Stream, columns: Tensor, points: Points) -> Array:
     """E_φ H[p(y | φ)]: nuisances are averaged within each group of equal targets: [J, c]."""
-    found = []
-    for weights in columns.unbind(1):
-        given, total = _within(table, weights, points)
-        found.append(_entropy(_marginals(table, given.numpy()), table) @ total.numpy())
+    found = [
+        _entropy(_marginals(table, given.numpy()), table) @ total.numpy()
+        for given, total in _within(table, columns, points)
+    ]
     return np.stack(found, 1)
 
 
-def _within(table: Table | Stream, weights: Tensor, points: Points) -> tuple[Tensor, Tensor]:
-    """The table averaged within groups of equal targets, [(Y + …) J, G], and the weight of each group [G]."""
+def _within(table: Table | Stream, columns: Tensor, points: Points) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each column of weights the table averaged within groups of equal targets, [(Y + …) J, G'], and the weight of
+    each group [G'], those that have any."""
     assert points.groups is not None
-    total = torch.from_numpy(np.bincount(points.groups.numpy(), weights.numpy(), points.n_groups))
-    inside = total > 0
-    return table.by_group(weights)[:, inside] / total[inside], total[inside]
+    sums = table.by_group(columns)
+    for i, weights in enumerate(columns.unbind(1)):
+        total = torch.from_numpy(np.bincount(points.groups.numpy(), weights.numpy(), points.n_groups))
+        inside = total > 0
+        yield sums[:, inside, i] / total[inside], total[inside]
 
 
 def grid_error(by_column: Array) -> Array:
@@ -286,7 +289,7 @@ def _of_nuisances(model: Model, belief: PointBelief, rows: Tensor, *, n_members:
     weight = _without(shares.reshape(n_cells, N_PARTS))  # [G, 1 + 16]
     found = []
     for table in passed(model, points, rows):
-        sums = _without(table.by_group(belief.weights).numpy().reshape(-1, n_cells, N_PARTS))
+        sums = _without(table.by_group(belief.weights[:, None]).numpy().reshape(-1, n_cells, N_PARTS))
         averages = np.divide(sums, weight, out=np.zeros_like(sums), where=weight > 0)
         averages = averages.reshape(len(sums), -1)
         gain = _entropy(_marginals(table, averages), table) - table.entropies(averages)
@@ -306,10 +309,7 @@ def slope(table: Table, columns: Tensor, points: Points) -> tuple[Tensor, Tensor
     eig = _smooth_entropy(table.outcomes(product), table)
     if points.groups is None:
         return eig - table.entropies(product), table.utilities(product)
-    terms = []
-    for weights in columns.unbind(1):
-        given, total = _within(table, weights, points)
-        terms.append(_smooth_entropy(table.outcomes(given), table) @ total)
+    terms = [_smooth_entropy(table.outcomes(given), table) @ total for given, total in _within(table, columns, points)]
     return eig - torch.stack(terms, 1), table.utilities(product)
 
 

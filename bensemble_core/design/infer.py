@@ -4,17 +4,18 @@ back is to leave it out."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bensemble_core.design.belief import Belief, PointBelief, normalised
-from bensemble_core.design.convergence import axis_errors, edge_masses
+from bensemble_core.design.convergence import axis_errors, edge_masses, n_peaks
 from bensemble_core.design.gaussian import gaussian_belief
 from bensemble_core.design.history import History
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event, Model
 from bensemble_core.design.particles import particle_belief
-from bensemble_core.design.points import Array, Frame, Points, finer, fits, fits_grid, home, moved, widened
+from bensemble_core.design.points import REACH, Array, Frame, Points, finer, fits, fits_grid, home, moved, widened
 from bensemble_core.errors import InvalidData
 
 MAX_MOVES = 40
@@ -22,6 +23,8 @@ RESOLVED = {1: 4.0, 2: 2.0, 3: 1.0}  # least sd of a posterior, in spacings
 EDGE = 1e-10  # mass at either end of an axis beyond which it is widened
 TOLERANCE = {1: 1e-10, 2: 1e-8, 3: 1e-5}  # of the log evidence, along an axis
 ENOUGH = {1: 2**18, 2: 2**18, 3: 2**17}  # points beyond which a grid is made finer no more for its own sake
+SEEN = {1: 1e-8, 2: 1e-3, 3: 1e-3}  # error of the log evidence beyond which peaks may lie between the points
+LOOKED = {1: 2**18, 2: 2**16, 3: 2**16}  # points beyond which a grid with such an error is left all the same
 
 
 def infer(model: Model, events: Sequence[Event], memory: Memory, *, seed: int = 0, level: int = 0) -> Belief:
@@ -56,25 +59,33 @@ def grid_belief(model: Model, events: Sequence[Event], memory: Memory, *, level:
 
 def _resolved(model: Model, events: Sequence[Event], memory: Memory, level: int) -> PointBelief:
     if level:
-        following = next_frame(grid_belief(model, events, memory, level=level - 1))
-        return _weigh(model, memory.grid(model, following), events, memory)
+        before = grid_belief(model, events, memory, level=level - 1)
+        return _again(model, next_frame(before), events, memory, before)
     belief = _followed(model, events, memory)
     if not model.prior.n_scores or not events:
         return belief
     while True:
-        frame, errors = _errors(belief)
-        worst = max(range(len(errors)), key=errors.__getitem__)
-        following = finer(frame, [worst])
-        if errors[worst] <= TOLERANCE[len(errors)] or following.size * model.prior.n_listed > ENOUGH[len(errors)]:
+        _, errors = _errors(belief)
+        following = _finer_where_worst(belief)
+        if max(errors) <= TOLERANCE[len(errors)] or following.size * model.prior.n_listed > ENOUGH[len(errors)]:
             return belief
-        belief = _weigh(model, memory.grid(model, following), events, memory)
+        belief = _again(model, following, events, memory, belief)
+
+
+def _again(model: Model, frame: Frame, events: Sequence[Event], memory: Memory, before: PointBelief) -> PointBelief:
+    """The belief on another grid; what led to the one before has led to this one, too."""
+    return replace(_weigh(model, memory.grid(model, frame), events, memory), spread=before.spread)
 
 
 def next_frame(belief: PointBelief) -> Frame:
     """That of the next level."""
     frame, errors = _errors(belief)
-    worst = max(range(len(errors)), key=errors.__getitem__)
-    return finer(frame, [worst] if len(errors) > 2 else range(len(errors)))
+    return _finer_where_worst(belief) if len(errors) > 2 else finer(frame, range(len(errors)))
+
+
+def _finer_where_worst(belief: PointBelief) -> Frame:
+    frame, errors = _errors(belief)
+    return finer(frame, [max(range(len(errors)), key=errors.__getitem__)])
 
 
 def _errors(belief: PointBelief) -> tuple[Frame, list[float]]:
@@ -84,10 +95,16 @@ def _errors(belief: PointBelief) -> tuple[Frame, list[float]]:
 
 
 def _followed(model: Model, events: Sequence[Event], memory: Memory) -> PointBelief:
-    """The belief on the grid that following the posterior leads to, from the prior's own on."""
+    """The belief on the grid that following the posterior leads to, from the prior's own on.
+
+    To follow moments is to follow the one peak that is seen. Where a grid shows several and does not resolve them, any
+    of them may owe its height to luck, and narrower ones lie between the points: it is made finer before it is left. On
+    one axis a grid that had to be left all the same leaves its error to those that follow; on several, what seem to be
+    peaks may be a ridge that runs askew, and tell nothing.
+    """
     k = model.prior.n_scores
     frame = home(k)
-    is_widened = False
+    is_widened, spread = False, 0.0
     for _ in range(MAX_MOVES):
         points = memory.grid(model, frame)
         belief = _weigh(model, points, events, memory)
@@ -97,17 +114,43 @@ def _followed(model: Model, events: Sequence[Event], memory: Memory) -> PointBel
         cut = []
         if belief.edge_mass > EDGE:
             cut = [i for i, mass in enumerate(edge_masses(belief.mass, frame.n)) if mass > EDGE]
+        if not cut and (is_widened or least >= RESOLVED[k]):
+            break
+        doubt = _unseen(belief, frame)
+        if doubt and (closer := _finer_where_worst(belief)).size * model.prior.n_listed <= LOOKED[k]:
+            frame = closer
+            continue
         # at home a narrow posterior is moved to first: what seems to lie at the edge may lie beyond
         if cut and not (frame.is_home and least < RESOLVED[k]):
             following, is_widened = widened(frame, cut), True
-        elif is_widened or least >= RESOLVED[k]:
-            return belief
+        elif is_widened:
+            break
         else:
-            following = moved(frame, mean, covariance)
+            following = _spanning(moved(frame, mean, covariance), belief, LOOKED[k] // model.prior.n_listed)
         if following == frame or not fits(model.prior, following):
-            return belief
+            break
+        frame, spread = following, max(spread, doubt if k == 1 else 0.0)
+    return replace(belief, spread=spread) if spread else belief
+
+
+def _spanning(frame: Frame, belief: PointBelief, most: int) -> Frame:
+    """The frame widened until no part of a belief lies beyond it, a far peak say, while it has at most so many
+    points."""
+    away = belief.points.score_array - np.array(frame.centre)
+    while True:
+        u = np.linalg.solve(np.array(frame.factor), away.T)
+        lost = [i for i, axis in enumerate(np.abs(u)) if belief.mass[axis > REACH].sum() > EDGE]
+        if not lost or (following := widened(frame, lost)).size > most:
+            return frame
         frame = following
-    return belief
+
+
+def _unseen(belief: PointBelief, frame: Frame) -> float:
+    """The error of a log evidence that several peaks leave which are not resolved, 0 where they are or there is one."""
+    error = max(axis_errors(belief.mass, frame.n))
+    if error <= SEEN[len(frame.n)] or n_peaks(belief.points.prior_array + belief.log_likelihood, frame.n) == 1:
+        return 0.0
+    return error
 
 
 def _weigh(model: Model, points: Points, events: Sequence[Event], memory: Memory) -> PointBelief:

@@ -8,9 +8,10 @@ states a model is told so at once.
 import torch
 from torch import Tensor
 
+from bensemble_core.design.blocks import JointPrior
 from bensemble_core.design.memory import DROPPABLE
 from bensemble_core.design.model import Model, readable
-from bensemble_core.design.points import fits_grid, grid, home
+from bensemble_core.design.points import REACH, fits_grid, grid, home
 from bensemble_core.design.search import N_TRIES
 from bensemble_core.design.spaces import sobol, unique_rows
 from bensemble_core.errors import InvalidSpec
@@ -18,12 +19,15 @@ from bensemble_core.errors import InvalidSpec
 N_PROBES = 512
 N_DESIGNS = 48  # that the far ends of the prior are looked at with
 SURELY = 0.1  # of what is let pass later: grids differ in how much of the prior they see beyond an edge
+LARGEST = 1e100  # parameter: squares and cubes of it are numbers still
+FINEST = 1e-10  # width of a prior, beside its values
 FAR = 6.15  # normal scores: beyond them, on both sides, lies less than DROPPABLE
 
 
 def probe(model: Model, seed: int = 0) -> None:
     """Evaluate everything; the first wrong value is refused with its place and its point."""
     prior = model.prior
+    _probe_prior(prior)
     n_listed = len(prior.listed)
     u = sobol(N_PROBES, prior.n_scores + n_listed + len(model.space.variables), seed)
     theta, _ = prior.at(*prior.draw(u[:, : prior.n_scores + n_listed]))
@@ -36,6 +40,30 @@ def probe(model: Model, seed: int = 0) -> None:
             raise _refusal(point | model.space.decode(rows[at].tolist()), expected, pointer)
     model.costs(rows)
     _probe_far(model, designs)
+
+
+def _probe_prior(prior: JointPrior) -> None:
+    """Whether floating point can hold the prior as far as grids reach, and tell its values apart."""
+    k = prior.n_scores
+    axes = torch.cat([torch.eye(k), -torch.eye(k)]).to(torch.float64)
+    far, near = prior.at_scores(REACH * axes)[0], prior.at_scores(axes)[0]
+    for block in prior.continuous:
+        pointer = f"/parameters/{block.names[0]}" if len(block.names) == 1 else "/parameters"
+        for name in block.names:
+            reach = float(far[name].abs().max())
+            if not reach <= LARGEST:
+                raise InvalidSpec(
+                    f"{name} reaches {reach:.1g} within {REACH:g} normal scores of its prior, and a parameter at most "
+                    f"{LARGEST:.0e}; state a narrower prior, or the parameter in other units",
+                    pointer=pointer,
+                )
+            width, size = float(near[name].max() - near[name].min()), float(near[name].abs().max())
+            if not width >= FINEST * size:
+                raise InvalidSpec(
+                    f"the prior of {name} is {width:.1g} wide about {size:.6g}, which floating point hardly tells "
+                    "apart; state how far the parameter is from a known value instead",
+                    pointer=pointer,
+                )
 
 
 def _refusal(point: dict[str, float], expected: str, pointer: str, advice: str = "") -> InvalidSpec:

@@ -79,11 +79,16 @@ class Table(Layout):
         """E[U | θ, ξ]: [J, P], empty without a utility."""
         return self.utilities(self.rows) if self.mix is None else self.utilities(self.mix) @ self.rows
 
-    def by_group(self, weights: Tensor) -> Tensor:
-        """The matrix times the weights [P] of each group of equal targets: [(Y + 1 or 2) J, G]."""
-        order = self.points.group_order
-        rows = self.rows if order is None else self.rows[:, order]
-        return self.mixed(grouped(rows, weights, self.points, order))
+    def by_group(self, columns: Tensor) -> Tensor:
+        """The matrix times columns of weights [P, c] within each group of equal targets: [(Y + 1 or 2) J, G, c]."""
+        points = self.points
+        assert points.groups is not None
+        order = points.group_order
+        if order is None:
+            found = grouped(self.rows, columns, points.groups, points.n_groups)
+        else:
+            found = grouped(self.rows[:, order], columns[order], points.groups[order], points.n_groups)
+        return self.mixed(found.flatten(1)).unflatten(1, found.shape[1:])  # type: ignore[no-untyped-call, no-any-return]
 
     @property
     def probs(self) -> Tensor:
@@ -107,15 +112,17 @@ class Stream(Layout):
         """The matrix times columns of weights x [P, c], up to DROPPED of their sum."""
         return torch.stack([self._at(some) @ x[some] for some in self._slices(_weighty(x))]).sum(0)
 
-    def by_group(self, weights: Tensor) -> Tensor:
-        """The matrix times the weights [P] of each group of equal targets: [(Y + 1 or 2) J, G]."""
-        some, order = _weighty(weights[:, None]), self.points.group_order
+    def by_group(self, columns: Tensor) -> Tensor:
+        """The matrix times columns of weights [P, c] within each group of equal targets: [(Y + 1 or 2) J, G, c]."""
+        points = self.points
+        assert points.groups is not None
+        some, order = _weighty(columns), points.group_order
         if order is not None:
-            has_weight = torch.zeros(self.points.n, dtype=torch.bool)
+            has_weight = torch.zeros(points.n, dtype=torch.bool)
             has_weight[some] = True
             some = order[has_weight[order]]
         return sum(  # type: ignore[return-value]
-            grouped(self._at(part), weights, self.points, part) for part in self._slices(some)
+            grouped(self._at(part), columns[part], points.groups[part], points.n_groups) for part in self._slices(some)
         )
 
     def worth(self) -> Tensor:
@@ -133,24 +140,29 @@ class Stream(Layout):
         return filled(self.model, theta, self.designs, self.placed.at(some, self.points.n))
 
 
-def grouped(rows: Tensor, weights: Tensor, points: Points, some: Tensor | None) -> Tensor:
-    """Σ w_p row_p over the points of each group, of rows [R, n] at some of the points, group after group: [R, G].
+def grouped(rows: Tensor, columns: Tensor, groups: Tensor, n_groups: int) -> Tensor:
+    """Σ w_p row_p over the points of each group, of rows [R, n] and columns of weights [n, c] at points that lie group
+    after group, groups [n]: [R, G, c].
 
-    As products with a few columns at a time, one for each group that a run of points has part in: far quicker than to
-    add point by point.
+    The groups of a grid are of one size, and their sums a small product each.
     """
-    assert points.groups is not None
-    groups, w = (points.groups, weights) if some is None else (points.groups[some], weights[some])
-    found = torch.zeros(len(rows), points.n_groups, dtype=torch.float64)
-    if rows.requires_grad:
-        return found.index_add(1, groups, rows * w)
-    stride = min(max(4 * points.n // points.n_groups, 64), 8192)
-    for first in range(0, len(groups), stride):
-        part = slice(first, first + stride)
-        low, high = int(groups[part][0]), int(groups[part][-1]) + 1
-        columns = torch.zeros(len(w[part]), high - low, dtype=torch.float64)
-        columns[torch.arange(len(columns)), groups[part] - low] = w[part]
-        found[:, low:high] += rows[:, part] @ columns
+    present, sizes = groups.unique_consecutive(return_counts=True)  # type: ignore[no-untyped-call]
+    n_rows, n_columns = len(rows), columns.shape[1]
+    if len(sizes) and bool((sizes == sizes[0]).all()):
+        size = int(sizes[0])
+        apart = rows.unflatten(1, (-1, size)).transpose(0, 1)  # type: ignore[no-untyped-call]
+        sums = torch.bmm(apart, columns.reshape(-1, size, n_columns)).transpose(0, 1)
+    elif rows.requires_grad:
+        terms = rows[..., None] * columns
+        return torch.zeros(n_rows, n_groups, n_columns, dtype=torch.float64).index_add(1, groups, terms)
+    else:
+        starts = (sizes.cumsum(0) - sizes).numpy()
+        parts = [np.add.reduceat(rows.numpy() * w, starts, axis=1) for w in columns.mT.numpy()]
+        sums = torch.from_numpy(np.stack(parts, -1))
+    if len(present) == n_groups:
+        return sums
+    found = torch.zeros(n_rows, n_groups, n_columns, dtype=torch.float64)
+    found[:, present] = sums
     return found
 
 

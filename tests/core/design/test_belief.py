@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 from bensemble_core.design import Experiment, read_spec, summary
+from bensemble_core.design.convergence import n_peaks
 from bensemble_core.design.infer import points_belief
 from bensemble_core.design.memory import Memory
 from bensemble_core.errors import InvalidData, InvalidOption, InvalidSpec, NotFinite
@@ -261,3 +262,55 @@ def test_a_memory_that_forgets_histories_gives_the_same_posterior() -> None:
     for n in (1, 5, 3, 5, 2, 4):
         fresh = Experiment.from_spec(DIGIT_SPAN).posterior(seen[:n])
         assert forgetful.posterior(seen[:n]).mean == fresh.mean
+
+
+@pytest.mark.parametrize(("xs", "sd"), [((3.0, 7.0), 0.02), ((3.0, 7.0, 20.0), 0.02), ((1.0, 3.0, 5.0), 1e-3)])
+def test_a_posterior_of_many_narrow_peaks_is_seen_whole(xs: tuple[float, ...], sd: float) -> None:
+    """Beside a sum over two million points, a hundredth of a peak apart."""
+    spec: dict[str, Any] = {
+        "parameters": {"th": {"dist": "normal", "loc": 0.1, "scale": 1}},
+        "designs": {"x": {"type": "list", "values": list(xs)}},
+        "outcome": {"y": {"family": "normal", "mean": "sin(th*x)", "sd": sd}},
+    }
+    rng = np.random.default_rng(0)
+    mesh = np.linspace(-8.4, 8.6, 2_000_001)
+    for truth in (0.1 + rng.standard_normal(4)).tolist():
+        ys = [math.sin(truth * x) + sd * float(rng.standard_normal()) for x in xs]
+        log_joint = stats.norm.logpdf(mesh, 0.1, 1) + math.log(mesh[1] - mesh[0])
+        for x, y in zip(xs, ys, strict=True):
+            log_joint += stats.norm.logpdf(y, np.sin(mesh * x), sd)
+        evidence = float(special.logsumexp(log_joint))
+        weights = np.exp(log_joint - evidence)
+        mean = float(weights @ mesh)
+        spread = math.sqrt(weights @ (mesh - mean) ** 2)
+        belief = Experiment.from_spec(spec).posterior([({"x": x}, {"y": y}) for x, y in zip(xs, ys, strict=True)])
+        assert belief.log_evidence == pytest.approx(evidence, abs=1e-5)
+        assert belief.mean["th"] == pytest.approx(mean, abs=1e-2 * spread)
+        assert belief.sd["th"] == pytest.approx(spread, rel=0.1)  # a peak with 10⁻⁷ of the mass lies a thousand sds off
+
+
+def test_peaks_that_had_to_be_passed_by_count_as_an_error() -> None:
+    experiment = Experiment.from_spec(
+        {
+            "parameters": {"th": {"dist": "normal", "loc": 0.1, "scale": 1}},
+            "designs": {"x": {"type": "list", "values": [3.0, 70.0]}},
+            "outcome": {"y": {"family": "normal", "mean": "sin(th*x)", "sd": 1e-7}},
+        }
+    )
+    observations = [({"x": 3.0}, {"y": 0.5}), ({"x": 70.0}, {"y": -0.2})]
+    assert experiment.posterior(observations).error > 0.1
+    assert any("finer detail" in warning for warning in experiment.guards(observations).warnings)
+
+
+def test_peaks_of_a_grid_are_counted() -> None:
+    x = np.linspace(-3, 3, 25)
+    one = -(x**2)
+    assert n_peaks(one, (25,)) == 1
+    assert n_peaks(np.cos(4 * x), (25,)) == 3  # at 0 and ±π/2; at the edges it falls
+    assert n_peaks(np.full(25, -np.inf), (25,)) == 0
+    assert n_peaks(np.zeros(25), (25,)) == 1
+    both = np.stack([one, np.cos(4 * x)], 1).ravel()  # two listed values
+    assert n_peaks(both, (25,)) == n_peaks(np.cos(4 * x), (25,))
+    a, b = np.meshgrid(x, x, indexing="ij")
+    assert n_peaks((-(a**2) - b**2).ravel(), (25, 25)) == 1
+    assert n_peaks((np.cos(2 * a) + np.cos(2 * b) - 0.01 * a).ravel(), (25, 25)) > 4

@@ -183,29 +183,47 @@ def test_points_left_out_have_no_weight_to_speak_of() -> None:
     assert torch.equal(tables._weighty(torch.full((5, 1), 0.2, dtype=torch.float64)), torch.arange(5))
 
 
-@pytest.mark.parametrize("is_sorted", [True, False])
+@pytest.mark.parametrize("size", [None, 1, 25])
 @pytest.mark.parametrize("n_groups", [3, 40, 900])
-def test_sums_by_group_are_those_of_the_points_one_by_one(n_groups: int, is_sorted: bool) -> None:
+def test_sums_by_group_are_those_of_the_points_one_by_one(n_groups: int, size: int | None) -> None:
     rng = torch.Generator().manual_seed(n_groups)
-    groups = torch.randint(n_groups, (2000,), generator=rng)
+    if size is None:  # of any size, some empty
+        groups = torch.randint(n_groups, (2000,), generator=rng).sort().values
+    else:
+        groups = torch.arange(n_groups).repeat_interleave(size)
+    rows = torch.rand(7, len(groups), generator=rng, dtype=torch.float64)
+    columns = torch.rand(len(groups), 3, generator=rng, dtype=torch.float64)
+    found = tables.grouped(rows, columns, groups, n_groups)
+    expected = torch.zeros(7, n_groups, 3, dtype=torch.float64).index_add(1, groups, rows[..., None] * columns)
+    torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
+    leaf = rows.clone().requires_grad_()
+    torch.testing.assert_close(tables.grouped(leaf, columns, groups, n_groups), expected, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_a_table_averages_groups_whatever_the_order_of_its_points(is_sorted: bool) -> None:
+    model = Experiment.from_spec(DIGIT_SPAN).spec.model
+    rng = torch.Generator().manual_seed(0)
+    groups = torch.randint(40, (2000,), generator=rng)
     groups = groups.sort().values if is_sorted else groups
     column = torch.zeros(2000, dtype=torch.float64)
     points = Points(
         key="points",
-        values={},
-        log_prior=column,
+        values={"theta": 7 + 2 * torch.randn(2000, generator=rng, dtype=torch.float64)},
+        log_prior=column - math.log(2000),
         log_density=column,
         scores=column[:, None],
         groups=groups,
-        n_groups=n_groups,
+        n_groups=40,
     )
-    rows = torch.rand(7, 2000, generator=rng, dtype=torch.float64)
-    weights = torch.rand(2000, generator=rng, dtype=torch.float64)
-    order = points.group_order
-    assert (order is None) == is_sorted
-    found = tables.grouped(rows if order is None else rows[:, order], weights, points, order)
-    expected = torch.zeros(7, n_groups, dtype=torch.float64).index_add(1, groups, rows * weights)
-    torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
+    assert (points.group_order is None) == is_sorted
+    weights = torch.rand(2000, 2, generator=rng, dtype=torch.float64)
+    table = tables.build(model, points, model.space.all())
+    expected = torch.zeros(len(table.rows), 40, 2, dtype=torch.float64)
+    expected.index_add_(1, groups, table.rows[..., None] * weights)
+    torch.testing.assert_close(table.by_group(weights), expected, rtol=1e-12, atol=1e-12)
+    streamed = tables.stream(model, points, model.space.all()).by_group(weights)
+    torch.testing.assert_close(streamed, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_a_history_is_known_by_its_content() -> None:
