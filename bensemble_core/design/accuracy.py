@@ -12,7 +12,7 @@ from bensemble_core.design.eig import Estimates, estimate
 from bensemble_core.design.infer import grid_belief, infer, next_frame
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event, Model
-from bensemble_core.design.points import Array, fits, fits_grid
+from bensemble_core.design.points import fits, fits_grid
 from bensemble_core.design.shelf import n_outcomes
 
 TOLERANCE = 1e-7  # nats
@@ -63,16 +63,5 @@ def sharpened(
         finer = estimate(model, belief, rows[torch.from_numpy(rough)], memory, seed=seed)
         change = np.abs(finer.eig - found.eig[rough])
         se = np.where(finer.se > TOLERANCE, np.maximum(finer.se, change), finer.se)
-        utility = found.utility
-        if utility is not None and finer.utility is not None:
-            utility = _changed(utility, rough, finer.utility)
-        found = replace(
-            found, eig=_changed(found.eig, rough, finer.eig), se=_changed(found.se, rough, se), utility=utility
-        )
+        found = found.with_some(rough, replace(finer, se=se))
     return found
-
-
-def _changed(values: Array, places: npt.NDArray[np.int64], new: Array) -> Array:
-    made = values.copy()
-    made[places] = new
-    return made

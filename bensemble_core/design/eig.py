@@ -72,6 +72,21 @@ class Estimates:
     lower: Array | None = None
     upper: Array | None = None
 
+    def with_some(self, places: npt.NDArray[np.int64], new: "Estimates") -> "Estimates":
+        """Those at some places [n] replaced."""
+
+        def put(values: Array | None, given: Array | None) -> Array | None:
+            if values is None or given is None:
+                return values
+            made = values.copy()
+            made[places] = given
+            return made
+
+        eig, se, utility = (put(getattr(self, name), getattr(new, name)) for name in ("eig", "se", "utility"))
+        assert eig is not None
+        assert se is not None
+        return replace(self, eig=eig, se=se, utility=utility)
+
     def listed(self, costs: Tensor) -> list[Estimate]:
         def column(x: Array | None) -> Sequence[float | None]:
             return [None] * len(self.eig) if x is None else x.tolist()

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,17 +13,21 @@ from torch import Tensor
 
 from bensemble_core.design.accuracy import sharpened
 from bensemble_core.design.batch import Batch, conditional, joined
+from bensemble_core.design.belief import PointBelief
 from bensemble_core.design.eig import Estimates
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event
 from bensemble_core.design.points import Array
 from bensemble_core.design.search import along_constraints, refine, starts, with_corners
+from bensemble_core.design.shelf import is_kept
 from bensemble_core.design.spaces import Row, unique_rows
 from bensemble_core.design.spec import Spec
 from bensemble_core.design.tables import Method
 from bensemble_core.errors import InvalidData, NotFinite
 from bensemble_core.randomness import derive
 
+N_COMPARED = 8  # designs at least that are compared from all points, after a look from fewer
+NEAR = 0.2  # share of the range of the scores: those as near to the best are compared, too
 ROUGH = 1e-3  # relative error of the best score beyond which the contenders are compared on finer grids
 Reason = Literal["best", "tie", "random"]
 
@@ -101,9 +105,7 @@ class _Candidates:
 def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _Candidates:
     model, seed = spec.model, spec.select.seed
     if model.space.is_listed:
-        found = conditional(model, batch, model.space.all(), memory, seed=seed)
-        valued = _valued(model.space.all(), model.listed_costs, found)
-        return _sharp(spec, batch, request, valued, memory)
+        return _sharp(spec, batch, request, _listed(spec, batch, memory), memory)
     rows = starts(model.space, seed, request.fixed)
     if spec.select.rule == "random":
         return _scored(spec, batch, rows, memory)
@@ -119,6 +121,29 @@ def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _
         led_to = along_constraints(model, batch, start, score, memory, fixed=request.fixed, seed=seed)
         scored = _scored(spec, batch, unique_rows(torch.cat([climbed, led_to])), memory)
     return _sharp(spec, batch, request, scored, memory)
+
+
+def _listed(spec: Spec, batch: Batch, memory: Memory) -> _Candidates:
+    """All designs of a list. Where their table on a grid is too large to be kept, a look at every second point along
+    each axis tells which may be the best, and only those are looked at from all points."""
+    model, seed = spec.model, spec.select.seed
+    rows, costs = model.space.all(), model.listed_costs
+    if spec.select.rule == "random" or not _is_screened(spec, batch, rows):
+        return _valued(rows, costs, conditional(model, batch, rows, memory, seed=seed))
+    found = conditional(model, batch.thinned(), rows.clone(), memory, seed=seed)
+    scores = _valued(rows, costs, found).scores
+    least = scores.max() - NEAR * (scores.max() - scores[scores > -math.inf].min())
+    places = (scores >= min(least, np.partition(scores, -N_COMPARED)[-N_COMPARED])).nonzero()[0]
+    close = conditional(model, batch, rows[torch.from_numpy(places)], memory, seed=seed)
+    error = float(np.abs(close.eig - found.eig[places]).max())  # of a look from fewer points
+    found = replace(found, se=np.maximum(found.se, error))
+    return _valued(rows, costs, found.with_some(places, close))
+
+
+def _is_screened(spec: Spec, batch: Batch, rows: Tensor) -> bool:
+    if not isinstance(batch.belief, PointBelief) or batch.belief.points.coarse is None or len(rows) <= 2 * N_COMPARED:
+        return False
+    return not is_kept(spec.model, batch.belief.points, rows)
 
 
 def _scored(spec: Spec, batch: Batch, rows: Tensor, memory: Memory) -> _Candidates:

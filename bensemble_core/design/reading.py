@@ -10,7 +10,9 @@ from typing import Any
 from bensemble_core.design.expressions import RESERVED, constant
 from bensemble_core.errors import InvalidSpec
 
+LARGEST = 1e300  # number of a list
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}", re.ASCII)
+_NUMBERS = frozenset((int, float))
 
 
 def below(pointer: str, *steps: object) -> str:
@@ -74,11 +76,14 @@ def whole(value: object, pointer: str, *, ge: float = -(2.0**53), le: float = 2.
 
 def numbers(value: object, pointer: str, *, least: int = 1, most: int, ge: float = -math.inf) -> list[float]:
     """A list of plain numbers; long ones are not worth an expression each."""
+    plain = _plain_numbers(value, least, most, ge)
+    if plain is not None:
+        return plain
     found = []
     for i, entry in enumerate(items(value, pointer, least=least, most=most)):
         if isinstance(entry, bool) or not isinstance(entry, (int, float)):
             raise InvalidSpec(f"expected a number, got {kind(entry)}", pointer=below(pointer, i))
-        if not (abs(entry) <= 1e300 and entry >= ge):
+        if not (abs(entry) <= LARGEST and entry >= ge):
             bound = f" of at least {ge:g}" if ge > -math.inf else ""
             raise InvalidSpec(f"expected a finite number{bound}, got {entry!r:.40}", pointer=below(pointer, i))
         found.append(float(entry))
@@ -86,10 +91,20 @@ def numbers(value: object, pointer: str, *, least: int = 1, most: int, ge: float
 
 
 def matrix(value: object, pointer: str, *, rows: int, columns: int, ge: float = -math.inf) -> list[list[float]]:
-    return [
-        numbers(row, below(pointer, i), least=columns, most=columns, ge=ge)
-        for i, row in enumerate(items(value, pointer, least=rows, most=rows))
-    ]
+    found = []
+    for i, row in enumerate(items(value, pointer, least=rows, most=rows)):
+        plain = _plain_numbers(row, columns, columns, ge)
+        found.append(numbers(row, below(pointer, i), least=columns, most=columns, ge=ge) if plain is None else plain)
+    return found
+
+
+def _plain_numbers(value: object, least: int, most: int, ge: float) -> list[float] | None:
+    """The numbers of a list that has nothing wrong; None where one must look closer. A table has millions of them."""
+    if not (isinstance(value, (list, tuple)) and least <= len(value) <= most and _NUMBERS.issuperset(map(type, value))):
+        return None
+    low = max(ge, -LARGEST)
+    wrong = [x for x in value if not low <= x <= LARGEST]
+    return None if wrong else list(map(float, value))
 
 
 def probabilities(value: object, pointer: str, n: int) -> list[float]:

@@ -19,6 +19,7 @@ from bensemble_core.design.skeleton import skeleton
 from bensemble_core.design.tables import CHUNK, Method, Stream, Table, arguments_at, build, stream
 
 KEPT = 36_000_000  # numbers of a table that is kept between rounds; a larger one is worked through each time
+KEPT_APART = 9_000_000  # of one on points that a single history has led to, and the next outcome may lead away from
 
 
 def method_of(model: Model, points: Points, rows: Tensor, memory: Memory) -> Method:
@@ -54,18 +55,27 @@ def blocks(model: Model, points: Points, rows: Tensor, memory: Memory) -> Iterat
 
 def _kept(model: Model, points: Points, rows: Tensor) -> list[Table]:
     """The whole table in its shortest form; nothing, if it is too large."""
-    n = n_outcomes(model, points, rows[:1])
-    if len(rows) * points.n * (n + 1) > KEPT:
+    if not is_kept(model, points, rows):
         return []
+    n, most = n_outcomes(model, points, rows[:1]), _most(points)
     made: list[Table] = []
     size = first = 0
     while first < len(rows):
         made.append(build(model, points, rows[first : first + max(1, CHUNK // (points.n * (n + 1)))]))
         first, n, size = first + made[-1].n_designs, made[-1].n_outcomes, size + made[-1].size
-        if size > KEPT:
+        if size > most:
             return []
     found = _joined(made)
     return [_mixed(table) for table in found] if points.is_common else found
+
+
+def is_kept(model: Model, points: Points, rows: Tensor) -> bool:
+    """Whether the table of designs [J, D] is small enough, as far as the first of them tells."""
+    return len(rows) * points.n * (n_outcomes(model, points, rows[:1]) + 1) <= _most(points)
+
+
+def _most(points: Points) -> int:
+    return KEPT if points.is_common or points.frame is None else KEPT_APART
 
 
 def passed(model: Model, points: Points, rows: Tensor) -> Iterator[Table | Stream]:

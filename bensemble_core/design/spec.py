@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from bensemble_core.design.blocks import MultivariateNormal, joint_prior
@@ -70,8 +71,11 @@ class Spec:
     model: Model
     stop: Rule | None
     select: Select
-    canonical: str
     source: Mapping[str, Any] = field(repr=False)
+
+    @cached_property
+    def canonical(self) -> str:
+        return canonical(self.source)
 
     @property
     def hash(self) -> str:
@@ -131,7 +135,6 @@ def read_spec(source: object) -> Spec:
         model=model,
         stop=None if given.get("stop") is None else _rule(given["stop"], "/stop", names, [0]),
         select=_select(given.get("select", {})),
-        canonical=canonical(given),
         source=given,
     )
 
@@ -142,10 +145,15 @@ def canonical(source: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
+    kind = type(value)
+    if kind is float:
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    if kind is str or kind is int:
+        return value
     if isinstance(value, (list, tuple)):
         return [_plain(entry) for entry in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
