@@ -314,3 +314,30 @@ def test_peaks_of_a_grid_are_counted() -> None:
     a, b = np.meshgrid(x, x, indexing="ij")
     assert n_peaks((-(a**2) - b**2).ravel(), (25, 25)) == 1
     assert n_peaks((np.cos(2 * a) + np.cos(2 * b) - 0.01 * a).ravel(), (25, 25)) > 4
+
+
+def test_particles_that_do_not_cross_between_peaks_say_how_far_their_evidence_may_be_off() -> None:
+    """Beside importance sampling from the prior; single steps of the tempering would claim 0.025."""
+    rng = np.random.default_rng(1)
+    xs = [0.2, 0.5, 0.9, 1.2, 1.6, 2.0]
+    ys = [1 + 0.64 * x + math.sin(1.2 * x) + 0.03 + 0.2 * float(rng.standard_normal()) for x in xs]
+    a, b, c, d = rng.standard_normal((4, 1_000_000))
+    log_likelihood = np.zeros(len(a))
+    for x, y in zip(xs, ys, strict=True):
+        log_likelihood += stats.norm.logpdf(y, a * a + x * b * b + np.sin(3 * c * x) + 0.3 * d, 0.2)
+    weights = np.exp(log_likelihood - log_likelihood.max())
+    exact = float(log_likelihood.max() + math.log(weights.mean()))
+    noise = float(weights.std() / weights.mean() / math.sqrt(len(weights)))
+    off = []
+    for seed in range(6):
+        belief = Experiment.from_spec(
+            {
+                "parameters": {name: {"dist": "normal", "loc": 0, "scale": 1} for name in "abcd"},
+                "designs": {"x": {"type": "float", "low": 0, "high": 2}},
+                "outcome": {"y": {"family": "normal", "mean": "a*a + x*b*b + sin(3*c*x) + 0.3*d", "sd": 0.2}},
+                "select": {"seed": seed},
+            }
+        ).posterior([({"x": x}, {"y": y}) for x, y in zip(xs, ys, strict=True)])
+        off.append((belief.log_evidence - exact) / math.hypot(belief.error, noise))
+    assert max(map(abs, off)) < 3.5
+    assert math.sqrt(np.square(off).mean()) < 2
