@@ -94,12 +94,18 @@ class CategoricalPredictive:
         return self.log_mean().gather(1, self.classes(y)[:, None])[:, 0]
 
     def votes(self) -> Tensor:
-        """Share of the members (by weight) whose most probable class is c, ties to the lower class: [N, C]."""
+        """Share of the members (by weight) whose most probable class is c, ties to the lower class: [N, C].
+
+        NaN where a member's logits are no distribution (NaN, +inf or nothing but −inf): argmax has a class for them, too.
+        """
         winners = self.logits.argmax(-1)  # [M, N]
         ballots = torch.nn.functional.one_hot(winners, self.logits.shape[-1]).to(self.logits.dtype)  # [M, N, C]
         if self.log_weights is None:  # whole votes are counted before the division: 2 of 5 is 2/5 to the last bit
-            return ballots.sum(0) / self.n_members
-        return mixtures.member_average(ballots, self.log_weights)
+            shares = ballots.sum(0) / self.n_members
+        else:
+            shares = mixtures.member_average(ballots, self.log_weights)
+        is_sound = self.logits.detach().amax(-1).isfinite().all(0)  # [N]
+        return shares.masked_fill(~is_sound[:, None], math.nan)
 
     def classes(self, y: Values) -> Tensor:
         """`y` (an array will do) as int64 class indices [N], checked against the number of rows and classes."""

@@ -97,8 +97,9 @@ def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive, *,
             if n_outputs == 1:
                 gained = gained - 0.5 * torch.log1p(-k.square().sum((-2, -1))).sum(1)
             else:
-                factor = torch.linalg.cholesky(identity - k @ k.mT)
-                gained = gained - torch.diagonal(factor, dim1=-2, dim2=-1).log().sum((1, 2))
+                factor, failed = torch.linalg.cholesky_ex(identity - k @ k.mT)  # fails where a member is not finite
+                nats = torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1)
+                gained = gained - nats.masked_fill(failed != 0, math.nan).sum(1)
         totals.append(gained)
     if not totals:
         return a.new_empty(0)

@@ -81,6 +81,16 @@ def test_weighted_bald_has_the_known_value() -> None:
     assert acq.bald(TWO, weights + 5.0).item() == pytest.approx(0.2049906772, abs=1e-10)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_log_probability_that_is_nan_makes_its_row_nan_and_no_other(kernel: Kernel, dtype: torch.dtype) -> None:
+    lp = TWO.repeat(1, 3, 1).to(dtype)
+    whole = kernel(lp)
+    lp[1, 1, 0] = math.nan
+    assert kernel(lp).isnan().tolist() == [False, True, False]
+    assert torch.equal(kernel(lp)[::2], whole[::2])
+
+
 def test_certain_members_that_contradict_each_other_give_ln_two() -> None:
     assert acq.bald(CERTAIN).item() == pytest.approx(math.log(2), abs=1e-12)
     assert acq.variation_ratio(CERTAIN).item() == 0.5

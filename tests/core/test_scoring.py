@@ -157,6 +157,17 @@ def test_a_row_that_is_not_finite_is_named_by_its_pool_number() -> None:
         score(outputs, x, "predictive_variance")
 
 
+@pytest.mark.parametrize("switch", ["on", "off"])
+def test_members_cannot_vote_on_a_row_that_they_cannot_predict(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENSEMBLE_KERNELS", switch)
+    x = inputs(50)
+    x[30] = math.nan
+    with pytest.raises(NotFinite, match="row 30 has the score nan"):
+        score(LinearEnsemble(), x, "variation_ratio")
+    with pytest.raises(NotFinite, match="row 0 has the score nan"):
+        rank(LinearEnsemble(), torch.full_like(x, math.nan), acquisition="variation_ratio", k=1)
+
+
 def test_progress_is_reported_and_can_cancel() -> None:
     seen: list[tuple[int, int]] = []
 
