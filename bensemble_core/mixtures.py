@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bensemble_core.errors import InvalidData
+
 LOG_2PI = math.log(2 * math.pi)
 
 # Break points of the quadrature around each member, in its standard deviations, and Gauss-Legendre nodes between two.
@@ -17,6 +19,33 @@ LOG_2PI = math.log(2 * math.pi)
 _BREAKS = (-8.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 _NODES = 6
 _BLOCK = 4_000_000  # density evaluations held at once
+
+
+def check_weights(log_weights: Tensor | None, n_members: int) -> None:
+    """Raise InvalidData unless there is a log-weight a member, and a member with a say."""
+    if log_weights is None:
+        return
+    if log_weights.shape != (n_members,):
+        raise InvalidData(f"expected {n_members} log-weights, one a member, got shape {tuple(log_weights.shape)}")
+    if not _can_be_read(log_weights):
+        return
+    values = log_weights.detach()
+    if bool((values.isnan() | (values == math.inf)).any()) or not bool((values > -math.inf).any()):
+        raise InvalidData(
+            "expected log-weights that are finite, or −inf for a member without a say, and not all of them −inf; "
+            f"got {[float(value) for value in values[:10]]}{' …' if n_members > 10 else ''}"
+        )
+
+
+def _can_be_read(values: Tensor) -> bool:
+    """Neither without data nor standing for many at once, as under vmap and while compiling."""
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor(values)
+    return not (is_wrapped or values.device.type == "meta" or torch.compiler.is_compiling())
+
+
+def at_least_single(values: Tensor) -> Tensor:
+    """Half precision as float32, where a probability has seven digits and not three; anything else as it is."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
 def normalised(log_weights: Tensor | None, n_members: int, like: Tensor) -> Tensor:
@@ -67,7 +96,7 @@ def log_mean(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
 def categorical_entropy(log_probs: Tensor) -> Tensor:
     """H[p] = −Σ_c p_c log p_c over the last axis, with 0 log 0 = 0 in value and gradient: [..., C] -> [...]."""
     finite = log_probs.clamp(min=-1e4)  # exp is exactly 0 there, in float64 too
-    return -(log_probs.exp() * finite).sum(-1)
+    return 0 - (log_probs.exp() * finite).sum(-1)  # and not −0 for a certain label
 
 
 def member_average(values: Tensor, log_weights: Tensor | None = None) -> Tensor:

@@ -32,7 +32,10 @@ class Uncertainty:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CategoricalPredictive:
-    """p_m(y = c | x) = softmax(logits)_c for each member; the mixture is p̄ = Σ_m w_m p_m."""
+    """p_m(y = c | x) = softmax(logits)_c for each member; the mixture is p̄ = Σ_m w_m p_m.
+
+    Logits of half precision are held in float32: whatever is computed from them is.
+    """
 
     family: ClassVar[Literal["categorical"]] = "categorical"
     logits: Tensor  # [M, N, C]
@@ -41,7 +44,8 @@ class CategoricalPredictive:
     def __post_init__(self) -> None:
         if self.logits.ndim != 3:
             raise InvalidData(f"expected logits [members, rows, classes], got shape {tuple(self.logits.shape)}")
-        _check_weights(self.log_weights, self.logits.shape[0])
+        mixtures.check_weights(self.log_weights, self.logits.shape[0])
+        object.__setattr__(self, "logits", mixtures.at_least_single(self.logits))
 
     @property
     def n_members(self) -> int:
@@ -129,7 +133,10 @@ class CategoricalPredictive:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GaussianPredictive:
-    """p_m(y | x) = N(μ_m, σ_m²) for each member, outputs independent given the member; σ² is observation noise."""
+    """p_m(y | x) = N(μ_m, σ_m²) for each member, outputs independent given the member; σ² is observation noise.
+
+    Half precision is held in float32, as for classes.
+    """
 
     family: ClassVar[Literal["gaussian"]] = "gaussian"
     means: Tensor  # [M, N] or [M, N, T]
@@ -143,7 +150,9 @@ class GaussianPredictive:
                 "expected means and variances of one shape, [members, rows] or [members, rows, outputs], "
                 f"got {shape} and {tuple(self.variances.shape)}"
             )
-        _check_weights(self.log_weights, self.means.shape[0])
+        mixtures.check_weights(self.log_weights, self.means.shape[0])
+        object.__setattr__(self, "means", mixtures.at_least_single(self.means))
+        object.__setattr__(self, "variances", mixtures.at_least_single(self.variances))
 
     @property
     def n_members(self) -> int:
@@ -292,8 +301,3 @@ def _checked(form: Form) -> Form:
     if form not in ("entropy", "variance"):
         raise InvalidOption(f'uncertainty comes in the form "entropy" or "variance", got {form!r}')
     return form
-
-
-def _check_weights(log_weights: Tensor | None, n_members: int) -> None:
-    if log_weights is not None and log_weights.shape != (n_members,):
-        raise InvalidData(f"expected {n_members} log-weights, one a member, got shape {tuple(log_weights.shape)}")
