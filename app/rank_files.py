@@ -22,6 +22,7 @@ from app.storage.readers import BadData, Batch, Features, Kind, Reader, kind_of,
 from app.storage.texts import Texts, TextWriter
 from app.target_sets import drawn_rows
 from bensemble_core.acquisition import resolve_acquisition, resolve_selection
+from bensemble_core.options import seed_of
 from bensemble_core.scoring import CHUNK_ROWS
 
 BAD_USAGE = 2
@@ -54,8 +55,7 @@ def _rank(arguments: argparse.Namespace) -> str:
     selection = resolve_selection(_named("selection", arguments.selection))
     if arguments.k < 1:
         raise bc.InvalidOption(f"k is at least 1, got {arguments.k}")
-    if not 0 <= arguments.seed < 2**63:
-        raise bc.InvalidOption(f"the seed is at least 0 and below 2**63, got {arguments.seed}")
+    seed_of(arguments.seed)
     if arguments.output is not None and not arguments.output.absolute().parent.is_dir():
         raise bc.InvalidOption(f"there is no folder {arguments.output.parent} to write {arguments.output.name} to")
     ensemble = _load(arguments.ensemble, arguments.seed)

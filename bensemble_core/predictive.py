@@ -288,8 +288,8 @@ class GaussianPredictive:
     def _single(self, values: Tensor) -> Tensor:
         if self.n_outputs != 1:
             raise InvalidData(
-                f"the mixture entropy is computed for one output, this predictive has {self.n_outputs}; "
-                'use method "moment_match"'
+                f"the mixture estimate is for one output, this predictive has {self.n_outputs}; "
+                'take the estimate "moment_match"'
             )
         return values.reshape(self.n_members, self.n_rows)
 
