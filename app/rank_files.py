@@ -53,6 +53,7 @@ def _refuse(reason: str) -> int:
 def _rank(arguments: argparse.Namespace) -> str:
     acquisition = resolve_acquisition(_named("acquisition", arguments.acquisition))
     selection = resolve_selection(_named("selection", arguments.selection))
+    _check_target(acquisition.name, arguments.target)
     if arguments.k < 1:
         raise bc.InvalidOption(f"k is at least 1, got {arguments.k}")
     seed_of(arguments.seed)
@@ -116,15 +117,26 @@ def _load(path: Path, seed: int) -> "bc.Ensemble":
     return found
 
 
+def _check_target(name: str, path: Path | None) -> None:
+    is_needed = "target" in bc.ACQUISITIONS[name].needs
+    if is_needed and path is None:
+        raise bc.InvalidOption(f"{name} needs a target set; pass --target, a file with the rows to be predicted well")
+    if path is not None and not is_needed:
+        raise bc.InvalidOption(f"{name} knows no target set; leave --target out")
+
+
 def _target(path: Path | None, ensemble: "bc.Ensemble", seed: int) -> "bc.Predictive | None":
     if path is None:
         return None
     shape = ensemble.problem.model.input_shape
-    with path.open("rb") as source:
-        reader = open_reader(_kind(path, source.read(8)), source, width=math.prod(shape))
-        batches = [batch.features for batch in reader]
-    if not batches:
-        return None
+    try:
+        with path.open("rb") as source:
+            reader = open_reader(_kind(path, source.read(8)), source, width=math.prod(shape))
+            batches = [batch.features for batch in reader]
+    except BadData as error:
+        raise BadData(f"--target {path}: {str(error).removeprefix(f'{path.name}: ')}") from error
+    if not sum(map(len, batches)):
+        raise BadData(f"--target {path}: the file has no rows; epig is an average over at least one")
     rows = np.concatenate(batches)
     drawn, note = drawn_rows(len(rows), seed)
     if note is not None:
