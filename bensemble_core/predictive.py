@@ -100,7 +100,7 @@ class CategoricalPredictive:
     def votes(self) -> Tensor:
         """Share of the members (by weight) whose most probable class is c, ties to the lower class: [N, C].
 
-        NaN where a member's logits are no distribution (NaN, +inf or nothing but −inf): argmax has a class for them, too.
+        NaN where a member's logits are no distribution (NaN, +inf or nothing but −inf): argmax has a class for them.
         """
         winners = self.logits.argmax(-1)  # [M, N]
         ballots = torch.nn.functional.one_hot(winners, self.logits.shape[-1]).to(self.logits.dtype)  # [M, N, C]

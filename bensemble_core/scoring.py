@@ -244,7 +244,7 @@ def as_shards(x: Pool) -> Sequence[Array]:
 
 
 def as_tensor(x: Array) -> Tensor:
-    """A tensor; of a read-only array, one that runs backwards or a memory map, a copy of the part that was asked for."""
+    """A tensor; a copy of the part that was asked for of a read-only array, one that runs backwards or a memory map."""
     if isinstance(x, Tensor):
         return x
     is_plain = x.flags.writeable and type(x) is np.ndarray and min(x.strides, default=0) >= 0
