@@ -106,7 +106,8 @@ def list_rankings(
         **problems(404, 409),
         200: {
             "content": {"text/csv": {"schema": {"type": "string"}}},
-            "description": "The ranking, or its items as CSV.",
+            "description": "The ranking, or its items as CSV: rank, row, key, score, payload, value and measure "
+            "(what the value is), with explain=true also explanation, as JSON.",
         },
     },
     response_model=RankingOut,
@@ -125,8 +126,10 @@ def get_ranking(
         raise Conflict(f"this ranking is {view.status}; there are no items to give as CSV")
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["rank", "row", "key", "score", "payload"])
+    writer.writerow(["rank", "row", "key", "score", "payload", "value", "measure", *["explanation"] * explain])
     for item in view.items:
         payload = item.payload if isinstance(item.payload, str) or item.payload is None else json.dumps(item.payload)
-        writer.writerow([item.rank, item.row, _cell(item.key), item.score, _cell(payload)])
+        why = json.dumps(item.explanation) if item.explanation is not None else None
+        known = [item.rank, item.row, _cell(item.key), item.score, _cell(payload), item.value, view.measure]
+        writer.writerow([*known, *[why] * explain])
     return Response(buffer.getvalue(), media_type="text/csv")

@@ -1,5 +1,8 @@
 """Rankings over REST: kept scores, parts, executors, cold starts, targets, and why a row was chosen."""
 
+import csv
+import io
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +164,22 @@ def test_a_split_ranking_that_is_tried_again_goes_on_where_it_was(database: Data
     job = service.get(path)
     assert job["progress"] == {"done": MANY, "total": MANY, "message": f"chose 6 of {MANY - 40:,} rows"}
     assert job["result"]["n_forward"] == MANY - 8192
+
+
+def test_a_ranking_as_csv_has_what_the_json_has(sharded: Service) -> None:
+    _, pool_id = trained(sharded)
+    ranking = rank(sharded, pool_id, selection={"name": "power"}, k=3)
+    path = f"/v1/rankings/{ranking['id']}"
+
+    def lines(**query: Any) -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(sharded.client.get(path, params={"format": "csv", **query}).text)))
+
+    for line, item in zip(lines(explain=True), ranking["items"], strict=True):
+        assert [*line] == ["rank", "row", "key", "score", "payload", "value", "measure", "explanation"]
+        assert (int(line["row"]), float(line["score"])) == (item["row"], item["score"])
+        assert (float(line["value"]), line["measure"]) == (item["value"], "probability")
+        assert json.loads(line["explanation"]) == item["explanation"]
+    assert all("explanation" not in line for line in lines())
 
 
 def test_a_part_that_fails_fails_its_ranking(
