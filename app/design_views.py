@@ -59,7 +59,7 @@ def proposals_view(rows: Sequence[Proposal]) -> ProposalOut:
     return ProposalOut(**views[0].model_dump(), batch=views if len(views) > 1 else None)
 
 
-def observation_view(recorded: Recorded) -> ObservationOut:
+def observation_view(session: Session, recorded: Recorded) -> ObservationOut:
     row = recorded.observation
     told = {name: value for name, value in row.answer.items() if name in ObservationOut.model_fields}
     return ObservationOut(
@@ -71,7 +71,7 @@ def observation_view(recorded: Recorded) -> ObservationOut:
         outcome=row.outcome,
         round=recorded.round,
         next=proposals_view(recorded.next) if recorded.next else None,
-        next_job=job_view(recorded.next_job) if recorded.next_job is not None else None,
+        next_job=job_view(session, recorded.next_job) if recorded.next_job is not None else None,
         next_problem=recorded.next_problem,
     )
 

@@ -22,6 +22,7 @@ from app.storage.readers import BadData, Batch, Features, Kind, Reader, kind_of,
 from app.storage.texts import Texts, TextWriter
 from app.target_sets import drawn_rows
 from bensemble_core.acquisition import resolve_acquisition, resolve_selection
+from bensemble_core.options import seed_of
 from bensemble_core.scoring import CHUNK_ROWS
 
 BAD_USAGE = 2
@@ -52,10 +53,10 @@ def _refuse(reason: str) -> int:
 def _rank(arguments: argparse.Namespace) -> str:
     acquisition = resolve_acquisition(_named("acquisition", arguments.acquisition))
     selection = resolve_selection(_named("selection", arguments.selection))
+    _check_target(acquisition.name, arguments.target)
     if arguments.k < 1:
         raise bc.InvalidOption(f"k is at least 1, got {arguments.k}")
-    if not 0 <= arguments.seed < 2**63:
-        raise bc.InvalidOption(f"the seed is at least 0 and below 2**63, got {arguments.seed}")
+    seed_of(arguments.seed)
     if arguments.output is not None and not arguments.output.absolute().parent.is_dir():
         raise bc.InvalidOption(f"there is no folder {arguments.output.parent} to write {arguments.output.name} to")
     ensemble = _load(arguments.ensemble, arguments.seed)
@@ -116,15 +117,26 @@ def _load(path: Path, seed: int) -> "bc.Ensemble":
     return found
 
 
+def _check_target(name: str, path: Path | None) -> None:
+    is_needed = "target" in bc.ACQUISITIONS[name].needs
+    if is_needed and path is None:
+        raise bc.InvalidOption(f"{name} needs a target set; pass --target, a file with the rows to be predicted well")
+    if path is not None and not is_needed:
+        raise bc.InvalidOption(f"{name} knows no target set; leave --target out")
+
+
 def _target(path: Path | None, ensemble: "bc.Ensemble", seed: int) -> "bc.Predictive | None":
     if path is None:
         return None
     shape = ensemble.problem.model.input_shape
-    with path.open("rb") as source:
-        reader = open_reader(_kind(path, source.read(8)), source, width=math.prod(shape))
-        batches = [batch.features for batch in reader]
-    if not batches:
-        return None
+    try:
+        with path.open("rb") as source:
+            reader = open_reader(_kind(path, source.read(8)), source, width=math.prod(shape))
+            batches = [batch.features for batch in reader]
+    except BadData as error:
+        raise BadData(f"--target {path}: {str(error).removeprefix(f'{path.name}: ')}") from error
+    if not sum(map(len, batches)):
+        raise BadData(f"--target {path}: the file has no rows; epig is an average over at least one")
     rows = np.concatenate(batches)
     drawn, note = drawn_rows(len(rows), seed)
     if note is not None:

@@ -23,7 +23,7 @@ from app.db.tables import (
     Round,
     RoundItem,
 )
-from app.schemas.common import JobOut
+from app.schemas.common import JobOut, ProgressOut
 from app.schemas.ensembles import EnsembleOut, PredictionOut
 from app.schemas.pools import PoolOut
 from app.schemas.projects import ProjectOut
@@ -33,8 +33,10 @@ from app.services import Services
 from app.usecases.predict import read_predictions
 
 
-def job_view(job: Job) -> JobOut:
-    return JobOut.model_validate(job).model_copy(update={"status": jobs.status_of(job)})
+def job_view(session: Session, job: Job) -> JobOut:
+    status, progress = jobs.shown(session, job)
+    shown = ProgressOut.model_validate(progress) if progress is not None else None
+    return JobOut.model_validate(job).model_copy(update={"status": status, "progress": shown})
 
 
 def project_view(session: Session, project: Project) -> ProjectOut:
@@ -49,7 +51,7 @@ def job_state(session: Session, job_id: str | None, has_result: bool) -> tuple[s
         return "succeeded", None
     if job is None:
         return "failed", {"title": "Its job is gone", "detail": "The job's record was deleted before it ended."}
-    return jobs.status_of(job), job.error if job.status != "succeeded" else None
+    return jobs.status_of(session, job), job.error if job.status != "succeeded" else None
 
 
 def pool_view(session: Session, pool: Pool) -> PoolOut:

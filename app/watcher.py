@@ -68,7 +68,7 @@ class Watcher:
     def _read(self, job_ids: list[str]) -> dict[str, View]:
         with self._database.read() as session:
             jobs = session.scalars(select(Job).where(Job.id.in_(job_ids)))
-            return {job.id: job_view(job).model_dump(mode="json") for job in jobs}
+            return {job.id: job_view(session, job).model_dump(mode="json") for job in jobs}
 
     async def stop(self) -> None:
         if self._task is not None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bensemble_core import io
+from bensemble_core import io, mixtures
 from bensemble_core.calibration import Calibration
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel
 from bensemble_core.members import (
@@ -65,8 +65,7 @@ class Ensemble:
             raise InvalidData(f"stacked tensors have to agree in their leading axis, got {sizes}")
         if not self.n_members:
             raise InvalidData("an ensemble needs at least one member, and its tensors have none")
-        if self.log_weights is not None and self.log_weights.shape != (self.n_members,):
-            raise InvalidData(f"expected {self.n_members} log-weights, got shape {tuple(self.log_weights.shape)}")
+        mixtures.check_weights(self.log_weights, self.n_members)
 
     @property
     def n_members(self) -> int:
@@ -225,8 +224,6 @@ class Ensemble:
                 calibration=Calibration.from_tensors(io.below("calibration/", tensors), problem.likelihood),
             )
             expected = made._expected()
-            if made.log_weights is not None and (made.log_weights.isnan() | (made.log_weights == math.inf)).any():
-                raise InvalidFile("log_weights holds a NaN or +∞; the file was changed or damaged, write it anew")
         named = {**io.above("stacked/", made.stacked), **io.above("shared/", made.shared)}
         io.check_tensors(problem, expected, named)
         return made

@@ -63,11 +63,21 @@ def is_number(value: Any) -> bool:
 
 
 def whole(value: Any, what: str) -> int:
-    """A whole number of any library (numpy's too) as Python's own; anything else is refused by name."""
+    """A whole number of any library (numpy's too) as Python's own; anything else, true and false too, is refused."""
     try:
-        return operator.index(value)
+        if not isinstance(value, bool):
+            return operator.index(value)
     except TypeError:
-        raise InvalidOption(f"{what} has to be a whole number, got {value!r}") from None
+        pass
+    raise InvalidOption(f"{what} has to be a whole number, got {value!r}")
+
+
+def seed_of(value: Any) -> int:
+    """A seed as the service takes it and a database stores it."""
+    seed = whole(value, "the seed")
+    if not 0 <= seed < 2**63:
+        raise InvalidOption(f"the seed is at least 0 and below 2**63, got {seed}")
+    return seed
 
 
 def to_json(entry: object) -> dict[str, Any]:

@@ -32,7 +32,10 @@ class Uncertainty:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CategoricalPredictive:
-    """p_m(y = c | x) = softmax(logits)_c for each member; the mixture is p̄ = Σ_m w_m p_m."""
+    """p_m(y = c | x) = softmax(logits)_c for each member; the mixture is p̄ = Σ_m w_m p_m.
+
+    Logits of half precision are held in float32: whatever is computed from them is.
+    """
 
     family: ClassVar[Literal["categorical"]] = "categorical"
     logits: Tensor  # [M, N, C]
@@ -41,7 +44,8 @@ class CategoricalPredictive:
     def __post_init__(self) -> None:
         if self.logits.ndim != 3:
             raise InvalidData(f"expected logits [members, rows, classes], got shape {tuple(self.logits.shape)}")
-        _check_weights(self.log_weights, self.logits.shape[0])
+        mixtures.check_weights(self.log_weights, self.logits.shape[0])
+        object.__setattr__(self, "logits", mixtures.at_least_single(self.logits))
 
     @property
     def n_members(self) -> int:
@@ -94,12 +98,18 @@ class CategoricalPredictive:
         return self.log_mean().gather(1, self.classes(y)[:, None])[:, 0]
 
     def votes(self) -> Tensor:
-        """Share of the members (by weight) whose most probable class is c, ties to the lower class: [N, C]."""
+        """Share of the members (by weight) whose most probable class is c, ties to the lower class: [N, C].
+
+        NaN where a member's logits are no distribution (NaN, +inf or nothing but −inf): argmax has a class for them.
+        """
         winners = self.logits.argmax(-1)  # [M, N]
         ballots = torch.nn.functional.one_hot(winners, self.logits.shape[-1]).to(self.logits.dtype)  # [M, N, C]
         if self.log_weights is None:  # whole votes are counted before the division: 2 of 5 is 2/5 to the last bit
-            return ballots.sum(0) / self.n_members
-        return mixtures.member_average(ballots, self.log_weights)
+            shares = ballots.sum(0) / self.n_members
+        else:
+            shares = mixtures.member_average(ballots, self.log_weights)
+        is_sound = self.logits.detach().amax(-1).isfinite().all(0)  # [N]
+        return shares.masked_fill(~is_sound[:, None], math.nan)
 
     def classes(self, y: Values) -> Tensor:
         """`y` (an array will do) as int64 class indices [N], checked against the number of rows and classes."""
@@ -123,7 +133,10 @@ class CategoricalPredictive:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GaussianPredictive:
-    """p_m(y | x) = N(μ_m, σ_m²) for each member, outputs independent given the member; σ² is observation noise."""
+    """p_m(y | x) = N(μ_m, σ_m²) for each member, outputs independent given the member; σ² is observation noise.
+
+    Half precision is held in float32, as for classes.
+    """
 
     family: ClassVar[Literal["gaussian"]] = "gaussian"
     means: Tensor  # [M, N] or [M, N, T]
@@ -137,7 +150,9 @@ class GaussianPredictive:
                 "expected means and variances of one shape, [members, rows] or [members, rows, outputs], "
                 f"got {shape} and {tuple(self.variances.shape)}"
             )
-        _check_weights(self.log_weights, self.means.shape[0])
+        mixtures.check_weights(self.log_weights, self.means.shape[0])
+        object.__setattr__(self, "means", mixtures.at_least_single(self.means))
+        object.__setattr__(self, "variances", mixtures.at_least_single(self.variances))
 
     @property
     def n_members(self) -> int:
@@ -273,8 +288,8 @@ class GaussianPredictive:
     def _single(self, values: Tensor) -> Tensor:
         if self.n_outputs != 1:
             raise InvalidData(
-                f"the mixture entropy is computed for one output, this predictive has {self.n_outputs}; "
-                'use method "moment_match"'
+                f"the mixture estimate is for one output, this predictive has {self.n_outputs}; "
+                'take the estimate "moment_match"'
             )
         return values.reshape(self.n_members, self.n_rows)
 
@@ -286,8 +301,3 @@ def _checked(form: Form) -> Form:
     if form not in ("entropy", "variance"):
         raise InvalidOption(f'uncertainty comes in the form "entropy" or "variance", got {form!r}')
     return form
-
-
-def _check_weights(log_weights: Tensor | None, n_members: int) -> None:
-    if log_weights is not None and log_weights.shape != (n_members,):
-        raise InvalidData(f"expected {n_members} log-weights, one a member, got shape {tuple(log_weights.shape)}")

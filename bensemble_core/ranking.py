@@ -15,7 +15,7 @@ from bensemble_core.acquisition.clustering import distinct
 from bensemble_core.acquisition.entries import Candidates, Context, Picks, SelectionOptions
 from bensemble_core.acquisition.progress import Tick, ticking
 from bensemble_core.errors import InvalidData, InvalidOption
-from bensemble_core.options import whole
+from bensemble_core.options import seed_of, whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.scoring import (
     CHUNK_ROWS,
@@ -55,7 +55,7 @@ def choose(
     exclude: Exclude | None = None,
 ) -> tuple[Tensor, Tensor]:
     """k rows by the scores of a whole pool, and their scores: [N] -> [k], [k]."""
-    k, seed = whole(k, "k"), whole(seed, "seed")
+    k, seed = whole(k, "k"), seed_of(seed)
     how, rows, scores = resolve_selection(selection), _candidate_rows(len(scores), exclude), as_tensor(scores)
     picks = _select(None, scores, how, k, seed, rows, None, None, None)
     return picks.rows, scores[picks.rows]
@@ -79,7 +79,7 @@ def conclude(
     `gather` reads the inputs of some rows of the pool; a selection that needs more than scores predicts its short list
     from them. `report` hears of it while rows are chosen, and may raise to stop it.
     """
-    k, seed = whole(k, "k"), whole(seed, "seed")
+    k, seed = whole(k, "k"), seed_of(seed)
     options, how = _resolve(ensemble, acquisition, selection)
     rows = _candidate_rows(len(scores), exclude)
     scores = as_tensor(scores)
@@ -116,7 +116,7 @@ def rank(
     are the rows that `epig` is about, `labelled` [L, ...] those that `kcenter` and `typiclust` keep away from. Where
     there is no ensemble yet, acquisition `random` with selection `typiclust`, `kcenter` or `top_k` does without.
     """
-    k, seed = whole(k, "k"), whole(seed, "seed")
+    k, seed = whole(k, "k"), seed_of(seed)
     options, how = _resolve(ensemble, acquisition, selection)
     shards = as_shards(x)
     _check_k(k, _candidate_rows(sum(map(len, shards)), exclude).numel())  # before the work, not after

@@ -14,6 +14,7 @@ from bensemble_core.acquisition import ACQUISITIONS, kernels, resolve_acquisitio
 from bensemble_core.acquisition.entries import Entry, Rows, SelectionEntry
 from bensemble_core.acquisition.progress import EVERY
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
+from bensemble_core.options import seed_of
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.threads import in_order
 from bensemble_core.types import Family
@@ -101,6 +102,7 @@ def score_shards(
     finite: bool = True,
 ) -> Tensor:
     """[J, N], a row for each of the acquisitions."""
+    seed = seed_of(seed)
     chunk_rows = CHUNK_ROWS if chunk_rows is None else chunk_rows
     if chunk_rows < 1:
         raise InvalidOption(f"chunk_rows is at least 1, got {chunk_rows}")
@@ -242,10 +244,11 @@ def as_shards(x: Pool) -> Sequence[Array]:
 
 
 def as_tensor(x: Array) -> Tensor:
-    """A tensor; of a read-only array or memory map, a copy of the part that was asked for."""
+    """A tensor; a copy of the part that was asked for of a read-only array, one that runs backwards or a memory map."""
     if isinstance(x, Tensor):
         return x
-    return torch.from_numpy(x if x.flags.writeable and type(x) is np.ndarray else np.array(x))
+    is_plain = x.flags.writeable and type(x) is np.ndarray and min(x.strides, default=0) >= 0
+    return torch.from_numpy(x if is_plain else np.array(x))
 
 
 def _without_ensemble() -> str:

@@ -47,7 +47,9 @@ def post_ensemble(
         warm_start=wanted.warm_start,
     )
     response.headers["Location"] = f"/v1/jobs/{training.job.id}"
-    return TrainingOut(job=job_view(training.job), ensemble=ensemble_view(context.session, training.ensemble))
+    return TrainingOut(
+        job=job_view(context.session, training.job), ensemble=ensemble_view(context.session, training.ensemble)
+    )
 
 
 @router.get("/projects/{project_id}/ensembles", responses=problems(404), summary="List ensembles")
@@ -116,7 +118,7 @@ def post_prediction(
     request = request_prediction(context.services, context.session, project, context.resource, wanted)
     response.headers["Location"] = f"/v1/predictions/{request.prediction.id}"
     view, _ = prediction_view(context.services, context.session, request.prediction)
-    return PredictionJobOut(job=job_view(request.job), prediction=view)
+    return PredictionJobOut(job=job_view(context.session, request.job), prediction=view)
 
 
 @router.get("/predictions/{prediction_id}", responses=problems(404), summary="Get predictions")

@@ -35,26 +35,26 @@ def list_jobs(
     query = select(Job).where(Job.project_id == project_id)
     if status is not None:
         query = query.where(shown_status() == status)
-    return page_by_id(context.session, query, Job.id, cursor, limit, job_view)
+    return page_by_id(context.session, query, Job.id, cursor, limit, lambda job: job_view(context.session, job))
 
 
 @router.get("/jobs/{job_id}", responses=problems(404), summary="Get a job")
 def get_job(job_id: str, context: Annotated[Context[Job], on(Job, "read", parameter="job_id")]) -> JobOut:
-    return job_view(context.resource)
+    return job_view(context.session, context.resource)
 
 
 @router.post("/jobs/{job_id}/cancel", responses=problems_of_change(404), summary="Cancel a job")
 def post_cancel(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
     """A waiting job is cancelled at once; a running one is told, and killed if it does not listen. One that has ended
     stays as it is."""
-    return job_view(queue.request_cancel(context.session, job_id))
+    return job_view(context.session, queue.request_cancel(context.session, job_id))
 
 
 @router.post("/jobs/{job_id}/retry", responses=problems_of_change(404), summary="Try a job again")
 def post_retry(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
     """For a failed or cancelled job; it goes on from its last checkpoint."""
     try:
-        return job_view(queue.retry(context.session, job_id))
+        return job_view(context.session, queue.retry(context.session, job_id))
     except queue.NotRetryable as error:
         raise Conflict(str(error)) from error
 

@@ -41,7 +41,7 @@ def post_observation(
     that design, if there is one. The same outcome of a proposal can be sent again; another one is refused."""
     cap = context.services.settings.max_design_work
     recorded = record_observation(context.services, context.session, session_id, given, proposes=next, cap=cap)
-    return observation_view(recorded)
+    return observation_view(context.session, recorded)
 
 
 @router.delete("/observations/{n}", status_code=204, responses=problems(404), summary="Take an outcome back")

@@ -128,7 +128,7 @@ def _project_for_file(context: Context[Pool]) -> Project:
 def _queue(context: Context[Pool], upload: Any) -> IngestOut:
     job = queue_ingest(context.services, context.session, context.resource, upload, annotator=context.caller.name)
     pool = context.session.get_one(Pool, context.resource.id)
-    return IngestOut(job=job_view(job), pool=pool_view(context.session, pool))
+    return IngestOut(job=job_view(context.session, job), pool=pool_view(context.session, pool))
 
 
 @router.get("/pools/{pool_id}", responses=problems(404), summary="Get a pool")

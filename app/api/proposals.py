@@ -42,7 +42,7 @@ def post_proposal(
     if not isinstance(found, Expensive):
         return proposals_view(found)
     body = ExpensiveOut(
-        job=job_view(found.job),
+        job=job_view(context.session, found.job),
         evaluations=found.work.evaluations,
         cap=cap,
         explanation=found.reason,

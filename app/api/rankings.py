@@ -34,7 +34,8 @@ def post_ranking(
     """Which k rows to label next. `acquisition` scores every row that is neither labelled nor skipped, `selection`
     takes k of them. The same pool, ensemble, labels, options and seed give the same order. Before there is an
     ensemble, `{"selection": {"name": "typiclust"}}`, `kcenter` and `{"acquisition": {"name": "random"}}` work, and a
-    request that names neither is answered with typiclust; the ranking's `notes` say so."""
+    request that names neither is answered with typiclust; the ranking's `notes` say so. Scores are kept: in the job's
+    `result`, `n_forward` is how many rows had to go through the ensemble to be scored, 0 if all had been before."""
     with context.services.database.read() as session:
         project = session.get_one(Project, context.resource.project_id)
     ranking_id = new_id()
@@ -77,7 +78,7 @@ def post_replay(
 def _accepted(context: Context[Any], request: RankingRequest, response: Response) -> RankingJobOut:
     response.headers["Location"] = f"/v1/jobs/{request.job.id}"
     view = ranking_view(context.services, context.session, request.ranking, with_items=False)
-    return RankingJobOut(job=job_view(request.job), ranking=view)
+    return RankingJobOut(job=job_view(context.session, request.job), ranking=view)
 
 
 @router.get("/pools/{pool_id}/rankings", responses=problems(404), summary="List a pool's rankings")
@@ -105,7 +106,8 @@ def list_rankings(
         **problems(404, 409),
         200: {
             "content": {"text/csv": {"schema": {"type": "string"}}},
-            "description": "The ranking, or its items as CSV.",
+            "description": "The ranking, or its items as CSV: rank, row, key, score, payload, value and measure "
+            "(what the value is), with explain=true also explanation, as JSON.",
         },
     },
     response_model=RankingOut,
@@ -124,8 +126,10 @@ def get_ranking(
         raise Conflict(f"this ranking is {view.status}; there are no items to give as CSV")
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["rank", "row", "key", "score", "payload"])
+    writer.writerow(["rank", "row", "key", "score", "payload", "value", "measure", *["explanation"] * explain])
     for item in view.items:
         payload = item.payload if isinstance(item.payload, str) or item.payload is None else json.dumps(item.payload)
-        writer.writerow([item.rank, item.row, _cell(item.key), item.score, _cell(payload)])
+        why = json.dumps(item.explanation) if item.explanation is not None else None
+        known = [item.rank, item.row, _cell(item.key), item.score, _cell(payload), item.value, view.measure]
+        writer.writerow([*known, *[why] * explain])
     return Response(buffer.getvalue(), media_type="text/csv")

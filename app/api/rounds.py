@@ -41,7 +41,7 @@ def post_round(
         is_named=wanted.names_a_method,
     )
     response.headers["Location"] = f"/v1/jobs/{opened.job.id}"
-    return RoundJobOut(job=job_view(opened.job), round=round_view(context.session, opened.round))
+    return RoundJobOut(job=job_view(context.session, opened.job), round=round_view(context.session, opened.round))
 
 
 @router.get("/projects/{project_id}/rounds", responses=problems(404), summary="List rounds")

@@ -36,7 +36,7 @@ def post_simulation(
     request = request_simulation(context.session, experiment_id, wanted)
     response.headers["Location"] = f"/v1/jobs/{request.job.id}"
     view = simulation_view(context.session, request.simulation)
-    return SimulationJobOut(job=job_view(request.job), simulation=view)
+    return SimulationJobOut(job=job_view(context.session, request.job), simulation=view)
 
 
 @router.get(

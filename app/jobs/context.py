@@ -92,10 +92,13 @@ class JobContext:
         with self.database.read() as session:
             return queue.children(session, self.job_id)
 
-    def wait_for(self, kind: str, payloads: list[dict[str, Any]], *, total: float, message: str) -> NoReturn:
+    def wait_for(
+        self, kind: str, payloads: list[dict[str, Any]], *, done: float, total: float, message: str
+    ) -> NoReturn:
         """Split the job: a child for each payload, shared by all workers of the queue. The handler is called again,
-        from its start, when the last of them has ended; meanwhile it keeps no worker busy."""
-        progress = {"done": 0.0, "total": total, "message": message}
+        from its start, when the last of them has ended; meanwhile it keeps no worker busy. What a child has done
+        counts as done here, and the totals of all are what is left."""
+        progress = {"done": done, "total": total, "message": message}
         with self._fenced(), self.database.write() as session:
             queue.wait(session, self.job_id, self.token, payloads, kind=kind, progress=progress)
         raise Waiting

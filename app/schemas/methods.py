@@ -2,13 +2,13 @@
 
 import dataclasses
 from collections.abc import Iterable
-from functools import cache, reduce
-from operator import or_
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
 
 import bensemble_core as bc
+from app.schemas.unions import one_of
 from bensemble_core import options
 
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:
 
     def _spec(kinds: Iterable[type[Any]]) -> Any:
-        return Annotated[reduce(or_, kinds), Field(discriminator="name"), WrapValidator(_as_given)]
+        return Annotated[one_of(kinds, "name"), WrapValidator(_as_given)]
 
     PosteriorSpec = _spec(bc.POSTERIORS.values())
     ModelSpec = _spec(bc.MODELS.values())

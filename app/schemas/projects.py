@@ -1,12 +1,13 @@
 """A project: the question that is asked of the data, and how it is answered."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from app.schemas.common import In, Name, Number, Out, Storable
 from app.schemas.methods import ModelSpec, PosteriorSpec
+from app.schemas.unions import one_of
 
 ClassName = Annotated[
     Storable,
@@ -49,7 +50,10 @@ class Regression(In):
     prior: Weights = Prior(scale=1.0)
 
 
-Task = Annotated[Classification | Regression, Field(discriminator="kind")]
+if TYPE_CHECKING:
+    Task = Classification | Regression
+else:
+    Task = one_of((Classification, Regression), "kind")
 
 
 class Input(In):

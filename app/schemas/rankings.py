@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import Field, JsonValue
+from pydantic import Discriminator, Field, JsonValue, Tag
 
 from app.schemas.common import In, JobOut, Many, Number, Out, Seed, Storable, Whole
 from app.schemas.methods import AcquisitionSpec, SelectionSpec
@@ -15,6 +15,25 @@ class TargetPool(In):
 
 class TargetRows(In):
     rows: Many[Many[Number]] = Field(description="Features, one list a row.")
+
+
+def _which_target(given: Any) -> str | None:
+    """Decided before either is read, so that a mistake in one is not also told as the lack of the other."""
+    if isinstance(given, TargetPool | TargetRows):
+        return type(given).__name__
+    if not isinstance(given, dict) or ("pool_id" in given) == ("rows" in given):
+        return None
+    return "TargetRows" if "rows" in given else "TargetPool"
+
+
+Target = Annotated[
+    Annotated[TargetPool, Tag("TargetPool")] | Annotated[TargetRows, Tag("TargetRows")],
+    Discriminator(
+        _which_target,
+        custom_error_type="one_target",
+        custom_error_message='send one of pool_id and rows: {"pool_id": …} or {"rows": [[…], …]}',
+    ),
+]
 
 
 class Choice(In):
@@ -39,7 +58,7 @@ class RankingIn(Choice):
     k: Whole = Field(ge=1, le=2**31, description="How many rows to choose.")
     ensemble_id: Annotated[Storable, Field(max_length=36)] | None = Field(None, description="Default: the current one.")
     seed: Seed = 0
-    target: TargetPool | TargetRows | None = Field(
+    target: Target | None = Field(
         None, description="Only for `epig`, which needs it: the rows that are to be predicted well."
     )
 

@@ -48,8 +48,7 @@ def rank_pool(job: JobContext) -> None:
     notes: list[str] = job.payload.get("notes", [])
     if ranking.target is not None:
         notes = [*notes, *_store_target(job, services, asked)]
-    if asked.scores is not None:
-        score_missing(job, asked.scores, started_at)
+    n_forward = score_missing(job, asked.scores, started_at) if asked.scores is not None else 0
     known = _known_rows(job, services, asked)
     ensemble = load_ensemble(services.objects, asked.result.file_key, job.device) if asked.result else None
     shape = tuple(project.input["shape"])
@@ -86,7 +85,9 @@ def rank_pool(job: JobContext) -> None:
             zip(rows, files.keys(rows), chosen.scores, chosen.values, explanations, strict=True)
         )
     ]
-    with job.finish({"ranking_id": ranking.id, "n_scored": chosen.n_scored}) as session:
+    job.progress(files.n_rows, files.n_rows, f"chose {len(rows):,} of {chosen.n_scored:,} rows")
+    result = {"ranking_id": ranking.id, "n_scored": chosen.n_scored, "n_forward": n_forward}
+    with job.finish(result) as session:
         session.add(
             RankingResult(
                 ranking_id=ranking.id,
@@ -110,10 +111,12 @@ def score_part(job: JobContext) -> None:
     if asked.scores is None:
         raise RuntimeError("a ranking that needs no ensemble is never split")
     shards: list[int] = job.payload["shards"]
-    missing = set(asked.scores.missing())
-    n_rows = sum(map(asked.files.shard_rows, shards))
-    run_tasks(job, asked.scores.tasks([shard for shard in shards if shard in missing]), n_rows)
-    with job.finish({"ranking_id": asked.ranking.id, "n_rows": n_rows}):
+    still_missing = set(asked.scores.missing())
+    missing = [shard for shard in shards if shard in still_missing]
+    n_rows, n_forward = (sum(map(asked.files.shard_rows, some)) for some in (shards, missing))
+    run_tasks(job, asked.scores.tasks(missing), n_rows)
+    job.progress(n_rows, n_rows, f"scored {n_rows:,} rows")
+    with job.finish({"ranking_id": asked.ranking.id, "n_rows": n_rows, "n_forward": n_forward}):
         pass
 
 

@@ -53,7 +53,7 @@ def kept_context(session: Session, ranking_id: str) -> dict[str, Any] | None:
 def _check_that_all_is_there(session: Session, ranking: Ranking) -> None:
     if session.get(RankingResult, ranking.id) is None:
         job = session.get(Job, ranking.job_id)
-        status = status_of(job) if job is not None else "failed"
+        status = status_of(session, job) if job is not None else "failed"
         raise Conflict(f"this ranking is {status}; only one that has succeeded can be replayed")
     if ranking.ensemble_id is not None and session.get(EnsembleResult, ranking.ensemble_id) is None:
         raise Conflict("the ensemble was deleted with which this ranking was made; ask for a new ranking")

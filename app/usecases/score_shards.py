@@ -113,8 +113,8 @@ def first_start(job: JobContext) -> datetime:
         return database_time(session)
 
 
-def score_missing(job: JobContext, scores: ShardScores, started_at: datetime) -> None:
-    """All that is missing: here, or by children that the workers of the queue share."""
+def score_missing(job: JobContext, scores: ShardScores, started_at: datetime) -> int:
+    """All that is missing: here, or by children that the workers of the queue share. How many rows these were."""
     missing = scores.missing()
     children = job.children()
     _check_children(job, children)
@@ -123,9 +123,11 @@ def score_missing(job: JobContext, scores: ShardScores, started_at: datetime) ->
     if part and len(missing) > part and not children:
         parts = [missing[i : i + part] for i in range(0, len(missing), part)]
         payloads = [{**job.payload, "shards": shards, "started_at": started_at.isoformat()} for shards in parts]
-        message = f"its {len(parts)} parts are running: scoring rows"
-        job.wait_for("score_shards", payloads, total=n_missing, message=message)
+        n_rows = scores.pool.n_rows
+        message = f"scoring rows in {len(parts)} parts"
+        job.wait_for("score_shards", payloads, done=n_rows - n_missing, total=n_rows, message=message)
     run_tasks(job, scores.tasks(missing), scores.pool.n_rows)
+    return n_missing + sum(int((child.result or {}).get("n_forward", 0)) for child in children)
 
 
 def run_tasks(job: JobContext, tasks: Sequence[Task], n_rows: int) -> None:

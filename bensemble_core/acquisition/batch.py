@@ -1,5 +1,6 @@
 """BatchBALD: the batch whose labels together tell most about which member is right."""
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -21,6 +22,8 @@ from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
 
 # Nats; gains nearer than this are equal but for rounding, and the seed decides.
 TIE, DRAWN_TIE = 1e-10, 1e-6
+MOST_MEMBERS = 1000  # that one may be advised to have
+ONE_MEMBER = "one member cannot disagree with itself: no row adds information, and the seed alone decides"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +41,7 @@ class BatchBald:
     members' predictions it is the black-box batch of Kirsch 2023, the kernel form of Holzmüller et al. 2023).
 
     Scores only make the short list; bald fits best. Weights of members are respected. The measure of a pick is the
-    information it added, in nats.
+    information it added, in nats; of classes all together at most H[w], and an estimate at most what is left of it.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
@@ -63,7 +66,7 @@ class BatchBald:
                 picked, gains, notes = self._classes(predictive, candidates.rows, k, context)
             else:
                 picked, gains = covariance_picks(predictive, candidates.rows, k, context)
-                notes = []
+                notes = _rank_notes(predictive, k)
                 _check_finite(torch.tensor(gains), candidates.rows[picked])
         values = torch.tensor(gains, dtype=torch.float64).clamp(min=0)
         rows = candidates.rows.cpu()[torch.tensor(picked, dtype=torch.int64)]
@@ -73,6 +76,7 @@ class BatchBald:
         self, predictive: CategoricalPredictive, rows: Tensor, k: int, context: Context
     ) -> tuple[list[int], list[float], list[str]]:
         picked, gains, drawn_from = list[int](), list[float](), 0
+        ceiling = mixtures.weight_entropy(predictive.log_weights, predictive.n_members)
         tick = ticking(context.report, picked, k)
         log_weights = mixtures.normalised(
             predictive.log_weights, predictive.n_members, predictive.logits[:, :0].double()
@@ -83,7 +87,6 @@ class BatchBald:
         bounds = history[0].gains(predictive, everyone, noise, tick) if k else torch.empty(0)
         _check_finite(bounds, rows)
         known = torch.zeros_like(everyone)  # how many picks a row's bound takes into account
-        alone = bounds.clone()
         for step in range(k):
             tick()
             if step:
@@ -98,9 +101,9 @@ class BatchBald:
                     bounds[left] = history[-1].gains(predictive, left, noise, tick)
             at = best(bounds, TIE if history[-1].is_exact else DRAWN_TIE, context.seed, rows)
             picked.append(at)
-            gains.append(float(bounds[at]))
+            gains.append(max(0.0, min(float(bounds[at]), ceiling - sum(gains))))
             bounds[at] = -math.inf
-        notes = _ceiling_notes(predictive, sum(gains), float(alone[picked].sum()), k)
+        notes = _ceiling_notes(predictive.n_members, ceiling, gains, k * math.log(predictive.logits.shape[2]))
         if drawn_from:
             notes.append(
                 f"from pick {drawn_from} on the information gained is an estimate from {self.outcomes} drawn outcomes"
@@ -179,18 +182,42 @@ def _check_finite(gains: Tensor, rows: Tensor) -> None:
         raise NotFinite(f"row {int(rows[at])} adds {float(gains[at])} nats; check the ensemble's predictions for it")
 
 
-def _ceiling_notes(predictive: CategoricalPredictive, joint: float, alone: float, k: int) -> list[str]:
-    """`joint` is the batch's information, `alone` the sum over its rows, which bounds what more members could find."""
-    n_members = predictive.n_members
-    ceiling = mixtures.weight_entropy(predictive.log_weights, n_members)
+def _ceiling_notes(n_members: int, ceiling: float, gains: list[float], most: float) -> list[str]:
+    """`most` is what labels of so many rows and classes can tell, whoever the members are; few of them can't know."""
+    k, joint = len(gains), sum(gains)
     if ceiling == 0:
-        return ["one member cannot disagree with itself: no row adds information, and the seed alone decides"]
+        return [ONE_MEMBER]
     if joint <= 0.9 * ceiling:
         return []
-    joint = min(joint, ceiling)  # an estimate from drawn outcomes may pass it
-    needed, enough = (math.ceil(math.exp(min(nats, 20.0) / 0.9)) for nats in (joint, alone))
+    needed, enough = (max(n_members + 1, math.ceil(math.exp(min(nats, 20.0) / 0.9))) for nats in (joint, most))
+    used_up = f"{n_members} members can tell {ceiling:.4g} nats and these {k} rows use up {joint:.4g}"
+    if enough <= MOST_MEMBERS:
+        return [
+            f"{used_up}: the later picks are noise. More than {needed:,} members are needed, {enough:,} would do for a "
+            "batch of this size"
+        ]
+    if k == 1:
+        return [f"{used_up}: more than {needed:,} members are needed to tell such rows apart"]
+    n_sound = max(1, sum(told <= 0.9 * ceiling for told in itertools.accumulate(gains)))
     return [
-        f"{n_members} members can tell {ceiling:.4g} nats and these {k} rows use up {joint:.4g}: the later picks are "
-        f"noise. More than {max(needed, n_members + 1):,} members are needed, {max(enough, n_members + 1):,} would do "
-        "for a batch of this size"
+        f"{used_up}: the picks after {n_sound} are noise. A batch of this size may take more members than can be "
+        f"trained: ask for k = {n_sound} and train again in between, or take the selection power"
+    ]
+
+
+def _rank_notes(predictive: GaussianPredictive, k: int) -> list[str]:
+    """The covariance of M members has M − 1 directions, and a pick uses up one an output."""
+    weights = predictive.log_weights
+    n_members = predictive.n_members if weights is None else int((weights > -math.inf).sum())
+    n_outputs = predictive.n_outputs
+    if n_members == 1:
+        return [ONE_MEMBER]
+    n_new = -(-(n_members - 1) // n_outputs)  # picks that can have a direction of their own
+    if k <= n_new:
+        return []
+    many, enough = "ways" if n_members > 2 else "way", k * n_outputs + 1
+    instead = f"{enough:,} members or k = {n_new} would do" if enough <= MOST_MEMBERS else f"k = {n_new} would do"
+    return [
+        f"{n_members} members can differ in {n_members - 1} {many}: from pick {n_new + 1} on a row tells again what "
+        f"earlier ones told, and its gain is that of measuring twice. {instead}"
     ]

@@ -279,7 +279,8 @@ def _measure(means: Floats, votes: Floats, expected: Floats, agrees: Floats, ele
         most, _, _, others, _ = _lead(votes, r)
         store(found, r, narrow(select(information < 0.0, splat(0.0), information)))
         store(found, BLOCK + r, narrow(select(entropy < 0.0, splat(0.0), entropy)))
-        store(found, 2 * BLOCK + r, narrow(others / (most + others)))
+        unsound = total - total  # 0, or NaN where a member's row is no distribution, of which votes know nothing
+        store(found, 2 * BLOCK + r, narrow(others / (most + others) + unsound))
         store(found, 3 * BLOCK + r, narrow(rest / total))
         store(found, 4 * BLOCK + r, narrow((rest + second) / total))
         variance = first * rest + (rest * total - squares)

@@ -79,7 +79,8 @@ def _doubt(probs: Tensor) -> tuple[Tensor, Tensor]:
     Equal to 1 − max p, without the cancellation that makes all confident rows tie in float32.
     """
     rest = probs.scatter(-1, probs.argmax(-1, keepdim=True), 0.0)
-    return rest.sum(-1), rest
+    top = probs.detach().amax(-1)
+    return rest.sum(-1) + (top - top), rest  # + 0, or NaN where the largest was NaN and is gone from the rest
 
 
 def _spread(values: Tensor, log_weights: Tensor | None) -> Tensor:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core import mixtures
+from bensemble_core.errors import InvalidData
 from bensemble_core.predictive import CategoricalPredictive
 
 COLUMNS: Final = (
@@ -42,12 +43,13 @@ class Formula(Protocol):
 
 
 def fused(column: str) -> Callable[[Formula], Formula]:
-    """A formula [M, N, C] -> [N] that takes the fused pass where it applies."""
+    """A formula [M, N, C] -> [N] of checked input, in single precision at least, by the fused pass where it applies."""
     index, n_columns = COLUMNS.index(column), width([column])
 
     def decorate(formula: Formula) -> Formula:
         @wraps(formula)
         def score(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
+            log_probs = checked(log_probs, log_weights)
             found = statistics(log_probs, log_weights, n_columns=n_columns)
             # a copy: a view would keep all the columns
             return formula(log_probs, log_weights) if found is None else found[index].clone()
@@ -55,6 +57,17 @@ def fused(column: str) -> Callable[[Formula], Formula]:
         return score
 
     return decorate
+
+
+def checked(log_probs: Tensor, log_weights: Tensor | None) -> Tensor:
+    """What every formula is given: [M, N, C] in single precision at least, with weights for the M members."""
+    if log_probs.ndim != 3:
+        raise InvalidData(
+            f"expected log-probabilities [members, rows, classes], got shape {tuple(log_probs.shape)}; "
+            "one member is log_probs[None]"
+        )
+    mixtures.check_weights(log_weights, log_probs.shape[0])
+    return mixtures.at_least_single(log_probs)
 
 
 def inputs(predictive: CategoricalPredictive) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core import mixtures
+from bensemble_core.acquisition import kernels
 from bensemble_core.acquisition.entries import Rows
 from bensemble_core.acquisition.information import agreed
 from bensemble_core.acquisition.progress import Tick, silent
@@ -29,6 +30,8 @@ def epig(
     and H[w], and exactly 0 where all members say the same. Both come from the same members. Summed in float64 over
     blocks of rows and target rows, each one matrix product over the members, so that no [N, R, C, C] is held.
     """
+    log_probs, target_log_probs = (kernels.checked(given, None) for given in (log_probs, target_log_probs))
+    mixtures.check_weights(log_weights, log_probs.shape[0])
     if log_probs.shape[0] != target_log_probs.shape[0]:
         raise InvalidData(
             f"rows and target rows are predicted by the same members, got {log_probs.shape[0]} and "
@@ -97,8 +100,9 @@ def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive, *,
             if n_outputs == 1:
                 gained = gained - 0.5 * torch.log1p(-k.square().sum((-2, -1))).sum(1)
             else:
-                factor = torch.linalg.cholesky(identity - k @ k.mT)
-                gained = gained - torch.diagonal(factor, dim1=-2, dim2=-1).log().sum((1, 2))
+                factor, failed = torch.linalg.cholesky_ex(identity - k @ k.mT)  # fails where a member is not finite
+                nats = torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1)
+                gained = gained - nats.masked_fill(failed != 0, math.nan).sum(1)
         totals.append(gained)
     if not totals:
         return a.new_empty(0)

@@ -400,8 +400,11 @@ def test_predictions_for_rows_that_do_not_fit_are_refused(service: Service, worl
 def test_a_project_that_could_never_be_trained_is_refused(service: Service) -> None:
     no_prior = {"task": {**COLOURS, "prior": None}}
     cases: list[tuple[dict[str, Any], str, str]] = [
-        ({"posterior": {"name": "magic"}}, "does not match any of the expected tags", "/posterior"),
-        ({"posterior": {}}, "discriminator 'name'", "/posterior"),
+        ({"posterior": {"name": "magic"}}, 'there is no name "magic"; name is one of map, ', "/posterior"),
+        ({"posterior": {}}, 'an object with a name, such as {"name": "map"}, got {}', "/posterior"),
+        ({"posterior": "swag"}, 'such as {"name": "map"}, got "swag"; name is one of', "/posterior"),
+        ({"model": {"name": ["mlp"]}}, 'there is no name ["mlp"]; name is one of mlp, ', "/model"),
+        ({"task": "regression"}, 'an object with a kind, such as {"kind": "classification"}, got "reg', "/task"),
         ({"posterior": {"name": "deep_ensemble", "members": 0}}, "greater than or equal to 1", "/posterior/members"),
         (
             {"posterior": {"name": "deep_ensemble", "members": 10**6}},
@@ -444,7 +447,7 @@ def test_a_project_that_could_never_be_trained_is_refused(service: Service) -> N
         ({"task": {"kind": "classification", "classes": ["red", ""]}}, "at least 1 character", "/task/classes/1"),
         ({"task": {"kind": "classification"}}, "Field required", "/task/classes"),
         ({"task": {"kind": "regression", "outputs": 0}}, "greater than or equal to 1", "/task/outputs"),
-        ({"task": {"kind": "ranking"}}, "'classification', 'regression'", "/task"),
+        ({"task": {"kind": "ranking"}}, "kind is one of classification, regression", "/task"),
         ({"holdout": 1}, "less than 1", "/holdout"),
         ({"holdout": -0.1}, "greater than or equal to 0", "/holdout"),
         ({"colour": "red"}, "Extra inputs", "/colour"),
@@ -521,10 +524,18 @@ def test_trainings_and_rankings_with_options_out_of_bounds_are_refused(service: 
     refused(service, "POST", path, 422, "JSON object")
     path = f"/pools/{world.pool_id}/rankings"
     cases = [
-        ({"acquisition": {"name": "luck"}}, "expected tags", "/acquisition"),
+        ({"acquisition": {"name": "luck"}}, 'there is no name "luck"; name is one of bald, ent', "/acquisition"),
+        ({"acquisition": {}}, 'an object with a name, such as {"name": "bald"}, got {}; name is one', "/acquisition"),
+        ({"acquisition": "bald"}, 'an object with a name, such as {"name": "bald"}, got "bald"', "/acquisition"),
+        ({"acquisition": None}, 'such as {"name": "bald"}, got null', "/acquisition"),
+        ({"target": {"pool_id": "x", "rows": [[1.0]]}}, "send one of pool_id and rows", "/target"),
+        ({"target": {}}, "send one of pool_id and rows", "/target"),
+        ({"target": [[1.0]]}, "send one of pool_id and rows", "/target"),
+        ({"target": {"rows": [[1, 2, 3, "a"]]}}, "valid number", "/target/rows/0/3"),
+        ({"target": {"pool_id": 3}}, "valid string", "/target/pool_id"),
         ({"acquisition": {"name": "bald", "estimate": "guess"}}, "Input should be", "/acquisition/estimate"),
         ({"selection": {"name": "power", "beta": -1}}, "", "/selection/beta"),
-        ({"selection": {"name": "worst"}}, "expected tags", "/selection"),
+        ({"selection": {"name": "worst"}}, 'there is no name "worst"; name is one of top_k', "/selection"),
         ({"seed": 2**64}, "less than", "/seed"),
     ]
     for body, says, pointer in cases:
@@ -557,7 +568,7 @@ def test_a_schedule_that_would_never_run_is_refused(service: Service, world: Wor
         ({"every_labels": 0}, "greater than or equal to 1"),
         ({"every_labels": 5, "debounce_seconds": -1}, "greater than or equal to 0"),
         ({"every_labels": 5, "training": {"n_members": 1001}}, "over the cap of 1,000"),
-        ({"every_labels": 5, "training": {"posterior": {"name": "magic"}}}, "expected tags"),
+        ({"every_labels": 5, "training": {"posterior": {"name": "magic"}}}, 'there is no name "magic"'),
         ({"every_labels": 5, "then_open_round": {"pool_id": world.pool_id, "k": 10_001}}, "over the cap of 10,000"),
     ]
     for body, says in cases:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from app.db.engine import Database
-from app.db.jobs import shown_status, status_of
+from app.db.jobs import shown, shown_status, status_of
 from app.db.tables import Job
 from app.jobs import queue
 from app.jobs.context import JobContext, perform
@@ -89,23 +89,46 @@ def test_a_split_job_is_shown_as_running_until_it_has_ended(database: Database) 
     parent = claimed(database)
     assert parent.id == parent_id
 
-    def shown() -> tuple[str, list[str]]:
+    def seen() -> tuple[str, list[str]]:
         with database.read() as session:
             running = session.scalars(select(Job.id).where(shown_status() == "running", Job.parent_id.is_(None)))
-            return status_of(session.get_one(Job, parent_id)), list(running)
+            return status_of(session, session.get_one(Job, parent_id)), list(running)
 
-    assert shown() == ("running", [parent_id])
+    assert seen() == ("running", [parent_id])
     split(database, parent)
     assert row(database, parent_id).status == "queued"
-    assert shown() == ("running", [parent_id])
+    assert seen() == ("running", [parent_id])
     with database.read() as session:
-        assert status_of(session.get_one(Job, other_id)) == "queued"
+        assert status_of(session, session.get_one(Job, other_id)) == "queued"
     with database.write() as session:
         queue.request_cancel(session, parent_id)
-    assert shown() == ("cancelled", [])
+    assert seen() == ("cancelled", [])
     with database.write() as session:
         queue.retry(session, parent_id)
-    assert shown() == ("queued", [])
+    assert seen() == ("queued", [])
+
+
+def test_a_split_job_shows_what_is_done_of_the_parts_that_run(database: Database) -> None:
+    parent_id = add(database)
+    split(database, claimed(database))
+
+    def shown_progress() -> Any:
+        with database.read() as session:
+            return shown(session, session.get_one(Job, parent_id))[1]
+
+    assert shown_progress() == {"done": 0.0, "total": 30.0, "message": "parts: 3 waiting"}
+    first, second = claimed(database), claimed(database)
+    for child, done in ((first, 4.0), (second, 9.0)):
+        with database.write() as session:
+            progress = {"done": done, "total": 10.0, "message": ""}
+            queue.beat(session, child.id, child.token, lease_seconds=30, progress=progress)
+    assert shown_progress() == {"done": 13.0, "total": 30.0, "message": "parts: 2 running, 1 waiting"}
+    finish(database, first)
+    assert shown_progress() == {"done": 19.0, "total": 30.0, "message": "parts: 1 done, 1 running, 1 waiting"}
+    with database.write() as session:
+        queue.crashed(session, second.id, second.token, max_crashes=3, retry_in=0, error={"detail": "gone"})
+    assert shown_progress() == {"done": 10.0, "total": 30.0, "message": "parts: 1 done, 2 waiting"}
+    assert row(database, parent_id).progress == {"done": 10.0, "total": 30.0, "message": "parts"}
 
 
 def test_cancelling_a_waiting_job_cancels_its_children(database: Database) -> None:
@@ -180,7 +203,7 @@ def test_a_handler_waits_by_one_call(database: Database) -> None:
     def handler(job: JobContext) -> None:
         children = job.children()
         if not children:
-            job.wait_for("part", PARTS, total=30, message="parts")
+            job.wait_for("part", PARTS, done=0.0, total=30, message="parts")
         with job.finish({"parts": [child.status for child in children]}):
             pass
 

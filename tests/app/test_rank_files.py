@@ -112,7 +112,7 @@ def test_epig_takes_its_target_from_a_file(
     np.save(target, rows[:7])
     arguments = ["rank", "--ensemble", str(ensemble_file), "--pool", str(pool), "--acquisition", "epig", "--k", "5"]
     assert main(arguments) == 2
-    assert "epig needs a target set" in capsys.readouterr().err
+    assert "epig needs a target set; pass --target, a file" in capsys.readouterr().err
     assert main([*arguments, "--target", str(target)]) == 0
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     ensemble = bc.load(ensemble_file)
@@ -208,6 +208,12 @@ def test_files_are_ranked_as_the_service_ranks_them(
         ({"--acquisition": '{"name": "bald", "depth": 3}'}, "'depth'"),
         ({"--acquisition": '{"name"'}, "not JSON"),
         ({"--selection": "dice"}, "known names: top_k"),
+        ({"--target": "pool.npy"}, "bald knows no target set; leave --target out"),
+        ({"--acquisition": "epig", "--target": "wide.npy"}, "--target wide.npy: "),
+        ({"--acquisition": "epig", "--target": "nan.csv"}, "--target nan.csv: "),
+        ({"--acquisition": "epig", "--target": "pool.xls"}, "--target pool.xls: the name does not say"),
+        ({"--acquisition": "epig", "--target": "none.npy"}, "--target none.npy: "),
+        ({"--acquisition": "epig", "--target": "nowhere.npy"}, "nowhere.npy: No such file"),
         ({"--k": "51"}, "k = 51"),
         ({"--k": "0"}, "k is at least 1"),
         ({"--seed": "-1"}, "seed"),
@@ -229,6 +235,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     Path("cut.npy").write_bytes(Path("pool.npy").read_bytes()[:-10])
     Path("nan.csv").write_text("a,b,c,d\n1,2,3,4\n1,2,nan,4\n")
     Path("pool.xls").write_bytes(b"rows")
+    np.save("none.npy", rows[:0])
     bc.save_tensors({}, "tensors.safetensors")
     chosen = {"--ensemble": str(ensemble_file), "--pool": "pool.npy", **changes}
     assert main(["rank", *[word for option in chosen.items() for word in option]]) == 2

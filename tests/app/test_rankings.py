@@ -1,5 +1,8 @@
 """Rankings over REST: kept scores, parts, executors, cold starts, targets, and why a row was chosen."""
 
+import csv
+import io
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +68,11 @@ def trained(service: Service, n_rows: int = MANY, **changes: Any) -> tuple[dict[
     return project, pool["id"]
 
 
+def n_forward(service: Service, ranking: dict[str, Any]) -> int:
+    """How many rows it says went through the ensemble."""
+    return int(service.get(f"/jobs/{ranking['job_id']}")["result"]["n_forward"])
+
+
 def parts_of(service: Service, project: dict[str, Any]) -> list[dict[str, Any]]:
     jobs = service.get(f"/projects/{project['id']}/jobs")["items"]
     return [job for job in jobs if job["kind"] == "score_shards"]
@@ -79,11 +87,13 @@ def sharded(database: Database, make_service: Any) -> Service:
 def test_another_acquisition_or_k_costs_no_forward_pass(sharded: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     _, pool_id = trained(sharded)
     first = rank(sharded, pool_id, acquisition={"name": "bald"})
+    assert n_forward(sharded, first) == MANY
     monkeypatch.setattr(score_shards, "FUNCTION", "app.usecases.score_shards:never")
     again = rank(sharded, pool_id, acquisition={"name": "bald"}, k=3)
     assert [(i["row"], i["score"]) for i in again["items"]] == [(i["row"], i["score"]) for i in first["items"][:3]]
     for name in ("entropy", "margin", "least_confidence", "variation_ratio", "mean_std", "predictive_variance", "eig"):
-        assert len(rank(sharded, pool_id, acquisition={"name": name})["items"]) == 10
+        ranking = rank(sharded, pool_id, acquisition={"name": name})
+        assert (len(ranking["items"]), n_forward(sharded, ranking)) == (10, 0)
     asked = sharded.post(
         f"/pools/{pool_id}/rankings", {"acquisition": {"name": "epig"}, "k": 3, "target": {"pool_id": pool_id}}, 202
     )
@@ -134,6 +144,42 @@ def test_a_split_ranking_is_the_whole_one(database: Database, make_service: Any,
     whole = service.get(f"/rankings/{asked['ranking']['id']}")
     assert whole["items"] == split["items"]
     assert len(parts_of(service, project)) == 2
+
+
+def test_a_split_ranking_that_is_tried_again_goes_on_where_it_was(database: Database, make_service: Any) -> None:
+    service: Service = make_service(database, shard_bytes=1, split_shards=1)
+    _, pool_id = trained(service)
+    asked = service.post(f"/pools/{pool_id}/rankings", {"k": 6, "selection": {"name": "batchbald"}}, 202)
+    path, settings = f"/jobs/{asked['job']['id']}", service.services.settings
+    for _ in range(2):  # the split, and one part of 8192 rows
+        run_one(service.services.database, settings, ["score"], HANDLERS)
+    before = service.get(path)["progress"]
+    assert before == {"done": 8192, "total": MANY, "message": "scoring rows in 4 parts: 1 done, 3 waiting"}
+    service.post(f"{path}/cancel")
+    service.post(f"{path}/retry")
+    run_one(service.services.database, settings, ["score"], HANDLERS)
+    again = service.get(path)["progress"]
+    assert again == {"done": 8192, "total": MANY, "message": "scoring rows in 3 parts: 3 waiting"}
+    service.run_jobs()
+    job = service.get(path)
+    assert job["progress"] == {"done": MANY, "total": MANY, "message": f"chose 6 of {MANY - 40:,} rows"}
+    assert job["result"]["n_forward"] == MANY - 8192
+
+
+def test_a_ranking_as_csv_has_what_the_json_has(sharded: Service) -> None:
+    _, pool_id = trained(sharded)
+    ranking = rank(sharded, pool_id, selection={"name": "power"}, k=3)
+    path = f"/v1/rankings/{ranking['id']}"
+
+    def lines(**query: Any) -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(sharded.client.get(path, params={"format": "csv", **query}).text)))
+
+    for line, item in zip(lines(explain=True), ranking["items"], strict=True):
+        assert [*line] == ["rank", "row", "key", "score", "payload", "value", "measure", "explanation"]
+        assert (int(line["row"]), float(line["score"])) == (item["row"], item["score"])
+        assert (float(line["value"]), line["measure"]) == (item["value"], "probability")
+        assert json.loads(line["explanation"]) == item["explanation"]
+    assert all("explanation" not in line for line in lines())
 
 
 def test_a_part_that_fails_fails_its_ranking(
@@ -423,8 +469,8 @@ def test_a_split_ranking_counts_its_seconds_from_the_first_start(database: Datab
     settings, started = service.services.settings, time.monotonic()
     run_one(service.services.database, settings, ["score"], HANDLERS)
     waiting = service.get(f"/jobs/{asked['job']['id']}")
-    assert waiting["status"] == "queued"
-    assert waiting["progress"]["message"] == "its 2 parts are running: scoring rows"
+    assert waiting["status"] == "running"
+    assert waiting["progress"] == {"done": 0, "total": MANY, "message": "scoring rows in 2 parts: 2 waiting"}
     time.sleep(0.5)
     service.run_jobs()
     seconds = service.get(f"/rankings/{asked['ranking']['id']}")["seconds"]

@@ -106,6 +106,25 @@ def test_every_score_but_a_density_s_entropy_is_at_least_zero_and_below_its_ceil
         assert (values <= ceiling + 1e-12).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize(("name", "family"), [(n, f) for n, f in PAIRS if "ensemble" in ACQUISITIONS[n].needs])
+def test_a_row_that_a_member_cannot_predict_has_no_score_and_its_neighbours_have_theirs(
+    name: str, family: str, bad: float, dtype: torch.dtype
+) -> None:
+    pred = predictive(family)
+    parts = {field.name: getattr(pred, field.name) for field in fields(pred)}
+    parts = {part: values if values is None else values.to(dtype) for part, values in parts.items()}
+    sound = type(pred)(**parts)
+    first = next(iter(parts))
+    parts[first] = parts[first].clone()
+    parts[first][2, 7].view(-1)[0] = bad
+    target = sound.take(torch.tensor([1, 0, 4, 2, 3]))
+    found, expected = scores(name, type(pred)(**parts), target), scores(name, sound, target)
+    assert found.isfinite().logical_not().nonzero().flatten().tolist() == [7]
+    assert torch.equal(found[torch.arange(N) != 7], expected[torch.arange(N) != 7])
+
+
 @pytest.mark.parametrize(("name", "family"), PAIRS)
 def test_identical_rows_score_alike(name: str, family: str) -> None:
     if ACQUISITIONS[name].needs:

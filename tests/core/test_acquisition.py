@@ -15,8 +15,8 @@ from torch import Tensor
 
 from bensemble_core import acquisition as acq
 from bensemble_core.acquisition import Candidates, Context, Power, TopK
-from bensemble_core.errors import InvalidOption, NotFinite
-from bensemble_core.predictive import GaussianPredictive
+from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
 
 Kernel = Callable[..., Tensor]
 
@@ -79,6 +79,16 @@ def test_weighted_bald_has_the_known_value() -> None:
     weights = torch.tensor([0.25, 0.75], dtype=torch.float64).log()
     assert acq.bald(TWO, weights).item() == pytest.approx(0.2049906772, abs=1e-10)
     assert acq.bald(TWO, weights + 5.0).item() == pytest.approx(0.2049906772, abs=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_log_probability_that_is_nan_makes_its_row_nan_and_no_other(kernel: Kernel, dtype: torch.dtype) -> None:
+    lp = TWO.repeat(1, 3, 1).to(dtype)
+    whole = kernel(lp)
+    lp[1, 1, 0] = math.nan
+    assert kernel(lp).isnan().tolist() == [False, True, False]
+    assert torch.equal(kernel(lp)[::2], whole[::2])
 
 
 def test_certain_members_that_contradict_each_other_give_ln_two() -> None:
@@ -207,6 +217,54 @@ def test_confident_rows_keep_their_order_in_float32() -> None:
     for kernel in (acq.least_confidence, acq.margin, acq.entropy):
         values = kernel(logits.log_softmax(-1))
         assert values[0] > values[1] > values[2] > 0
+
+
+PURE = [*KERNELS, lambda lp, weights=None: acq.epig(lp, lp, weights)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernel", PURE)
+def test_every_score_refuses_weights_that_are_not_one_a_member(kernel: Kernel, dtype: torch.dtype) -> None:
+    for wrong in (torch.zeros(1), torch.zeros(3), torch.zeros(2, 1), torch.tensor(0.0)):
+        with pytest.raises(InvalidData, match="expected 2 log-weights, one a member, got shape"):
+            kernel(TWO.to(dtype), wrong)
+    for weights in ([-math.inf, -math.inf], [0.0, math.nan], [0.0, math.inf]):
+        with pytest.raises(InvalidData, match="not all of them −inf; got"):
+            kernel(TWO.to(dtype), torch.tensor(weights))
+    one = kernel(TWO.to(dtype), torch.tensor([0.0, -math.inf]))
+    torch.testing.assert_close(one, kernel(TWO[:1].to(dtype)), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("kernel", PURE)
+def test_every_score_refuses_what_has_no_axis_of_members(kernel: Kernel) -> None:
+    with pytest.raises(InvalidData, match=r"expected log-probabilities \[members, rows, classes\], got shape \(1, 2\)"):
+        kernel(TWO[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kernel", PURE)
+def test_half_precision_is_scored_in_single_precision(kernel: Kernel, dtype: torch.dtype) -> None:
+    logits = torch.randn(5, 40, 7, generator=torch.Generator().manual_seed(0)).to(dtype)
+    half, single = (CategoricalPredictive(logits=z) for z in (logits, logits.float()))
+    assert torch.equal(kernel(half.log_probs), kernel(single.log_probs))
+    assert kernel(logits).dtype == torch.float32
+    assert torch.equal(half.votes(), single.votes())
+    assert torch.equal(half.mutual_information(), single.mutual_information())
+
+
+def test_a_gaussian_of_half_precision_is_held_in_single_precision() -> None:
+    means = torch.tensor([[0.0], [1.0]], dtype=torch.float16)
+    found = GaussianPredictive(means=means, variances=torch.full_like(means, 0.1)).mutual_information()
+    assert found.item() == pytest.approx(0.5 * math.log1p(0.25 / 0.0999755859375), abs=1e-7)  # 0.1 in float16
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_a_certain_row_has_an_entropy_of_zero_and_not_of_minus_zero(dtype: torch.dtype) -> None:
+    certain = torch.tensor([[[0.0, -math.inf]], [[0.0, -math.inf]]], dtype=dtype)
+    found = acq.entropy(certain)
+    assert found.tolist() == [0.0]
+    assert not found.signbit().any()
+    assert not CategoricalPredictive(logits=certain.double()).entropy().signbit().any()
 
 
 def test_an_unknown_part_of_the_variance_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import warnings
 from typing import Any
 
@@ -198,11 +199,36 @@ def test_drawn_picks_are_repeated_by_the_seed_and_do_not_depend_on_the_order_of_
 
 
 def test_five_members_run_out_and_the_batch_says_how_many_would_do() -> None:
-    picks = select(members(5, 500, 10, spread=6.0), 4)
-    assert picks.values.sum().item() <= math.log(5) + 1e-9
-    assert "5 members can tell 1.609 nats" in picks.notes[0]
-    assert "would do" in picks.notes[0]
+    picks = select(members(5, 500, 3, spread=6.0), 4)
+    told = picks.values.sum().item()
+    assert told <= math.log(5) + 1e-9
+    assert f"5 members can tell 1.609 nats and these 4 rows use up {told:.4g}" in picks.notes[0]
+    enough = int(re.findall(r"([\d,]+) would do", picks.notes[0])[0].replace(",", ""))
+    assert enough == math.ceil(3 ** (4 / 0.9))
+    assert select(members(enough, 500, 3, spread=6.0), 4).notes == ()
     assert select(members(100, 500, 10, spread=0.5), 3).notes == ()
+
+
+@pytest.mark.parametrize(("n_members", "k"), [(5, 4), (6, 30), (20, 40)])
+def test_where_no_number_of_members_would_do_a_smaller_batch_is_advised_and_does(n_members: int, k: int) -> None:
+    predictive = members(n_members, 300, 8, spread=4.0)
+    note = select(predictive, k, outcomes=200).notes[0]
+    assert "would do" not in note
+    advised = int(re.findall(r"ask for k = (\d+)", note)[0])
+    assert 1 <= advised < k
+    assert not any("nats" in other for other in select(predictive, advised, outcomes=200).notes)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("weights", [None, [0.6, 0.2, 0.1, 0.1]])
+def test_drawn_gains_never_add_up_to_more_than_the_members_can_tell(seed: int, weights: list[float] | None) -> None:
+    logits = members(4, 80, 6, seed=seed, spread=5.0).logits
+    log_weights = None if weights is None else torch.tensor(weights, dtype=torch.float64).log()
+    picks = select(CategoricalPredictive(logits=logits, log_weights=log_weights), 12, outcomes=20, seed=seed)
+    ceiling = mixtures.weight_entropy(log_weights, 4)
+    assert (picks.values >= 0).all()
+    assert picks.values.sum().item() <= ceiling + 1e-12
+    assert f"use up {picks.values.sum().item():.4g}:" in picks.notes[0]
 
 
 def test_unequal_weights_lower_what_members_can_tell() -> None:
@@ -246,6 +272,32 @@ def test_a_regression_batch_greedily_grows_the_log_determinant(outputs: tuple[in
         best = max(log_det(predictive, [*before, r]) for r in range(12) if r not in before)
         assert picks.values[:size].sum().item() == pytest.approx(log_det(predictive, rows[:size]), abs=1e-9)
         assert picks.values[:size].sum().item() == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("n_members", "outputs", "n_new"), [(7, (), 6), (7, (1,), 6), (7, (3,), 2), (8, (3,), 3), (2, (), 1)]
+)
+def test_a_regression_batch_says_from_which_pick_on_no_row_is_new(
+    n_members: int, outputs: tuple[int, ...], n_new: int
+) -> None:
+    predictive = gaussian(40, *outputs, n_members=n_members)
+    assert select(predictive, n_new).notes == ()
+    (note,) = select(predictive, n_new + 1).notes
+    assert f"{n_members} members can differ in {n_members - 1} way" in note
+    assert f"from pick {n_new + 1} on" in note
+    enough = int(re.findall(r"(\d+) members or k", note)[0])
+    assert select(gaussian(40, *outputs, n_members=enough), n_new + 1).notes == ()
+    assert select(gaussian(40, *outputs, n_members=enough - 1), n_new + 1).notes != () or math.prod(outputs) > 1
+
+
+def test_members_without_a_weight_add_no_direction_to_a_regression_batch() -> None:
+    whole = gaussian(30, n_members=6)
+    weights = torch.tensor([0.0, -math.inf, 0.3, -math.inf, -math.inf, 0.1])
+    some = GaussianPredictive(means=whole.means, variances=whole.variances, log_weights=weights)
+    assert select(some, 2).notes == ()
+    assert "3 members can differ in 2 ways: from pick 3 on" in select(some, 3).notes[0]
+    one = GaussianPredictive(means=whole.means[:1], variances=whole.variances[:1])
+    assert "one member cannot disagree" in select(one, 3).notes[0]
 
 
 def test_the_first_regression_gain_is_the_mutual_information() -> None:

@@ -151,6 +151,33 @@ def test_one_gaussian_has_its_closed_form_entropy_and_no_information() -> None:
         torch.testing.assert_close(pred.mutual_information(method=method), torch.zeros(2).double(), rtol=0, atol=1e-8)
 
 
+@pytest.mark.parametrize("centre", [0.0, 1.0, -3.3, 1e6])
+@pytest.mark.parametrize("variance", [1e-300, 1e-30, 1e-12, 1.0])
+def test_mixture_entropy_is_exact_however_small_the_noise_beside_the_means(centre: float, variance: float) -> None:
+    closed = 0.5 * (1 + math.log(2 * math.pi) + math.log(variance))
+    far = centre + 1e3 * max(1.0, math.sqrt(variance))
+    for means, gained in (
+        ([centre, centre], 0.0),
+        ([centre, far], math.log(2)),
+        ([far, centre, centre], math.log(3) - 2 / 3 * math.log(2)),
+    ):
+        values = torch.tensor(means, dtype=torch.float64)[:, None]
+        pred = GaussianPredictive(means=values, variances=torch.full_like(values, variance))
+        assert pred.entropy(method="mixture").item() == pytest.approx(closed + gained, abs=1e-8)
+        assert pred.mutual_information(method="mixture").item() == pytest.approx(gained, abs=1e-8)
+
+
+def test_mixture_entropy_follows_its_units_beside_a_member_far_away() -> None:
+    near = gaussian(4, 20)
+    shrunk = [near.means * 1e-12, near.variances * 1e-24]
+    one = torch.full((1, 20), 1e-24).double()
+    pred = GaussianPredictive(means=torch.cat([one * 0 + 5, shrunk[0]]), variances=torch.cat([one, shrunk[1]]))
+    alone = 0.5 * math.log(2 * math.pi * math.e * 1e-24)
+    choice = math.log(5) - 0.8 * math.log(4)
+    expected = 0.8 * (near.entropy(method="mixture") + math.log(1e-12)) + 0.2 * alone + choice
+    torch.testing.assert_close(pred.entropy(method="mixture"), expected, rtol=0, atol=1e-8)
+
+
 def test_mixture_entropy_does_not_depend_on_its_memory_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     pred = gaussian(3, 50)
     whole = pred.entropy(method="mixture")
@@ -184,7 +211,7 @@ def test_one_output_in_a_column_equals_one_output() -> None:
 
 
 def test_mixture_entropy_of_several_outputs_is_refused() -> None:
-    with pytest.raises(InvalidData, match="one output"):
+    with pytest.raises(InvalidData, match='one output, this predictive has 2; take the estimate "moment_match"'):
         gaussian(3, 4, 2).mutual_information(method="mixture")
 
 

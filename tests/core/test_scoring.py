@@ -143,6 +143,35 @@ def test_arrays_read_only_memory_maps_and_tensors_score_alike(tmp_path: Path) ->
     assert torch.equal(score(ensemble, mapped), expected)
 
 
+@pytest.mark.parametrize("flip", [np.s_[::-1], np.s_[:, ::-1], np.s_[::-2, ::-1]])
+def test_an_array_that_runs_backwards_ranks_as_its_copy(flip: Any) -> None:
+    x = inputs(60).numpy()[flip]
+    for selection in ("top_k", "batchbald"):
+        ours, copied = (rank(LinearEnsemble(), rows, selection=selection, k=5) for rows in (x, x.copy()))
+        assert torch.equal(ours.rows, copied.rows)
+        assert torch.equal(ours.scores, copied.scores)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 2**70])
+def test_a_seed_that_no_service_would_take_is_refused_with_its_range(seed: int) -> None:
+    calls: list[Any] = [
+        lambda: rank(LinearEnsemble(), inputs(9), k=2, seed=seed),
+        lambda: score(LinearEnsemble(), inputs(9), seed=seed),
+        lambda: choose(torch.rand(9), k=2, seed=seed),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidOption, match=f"at least 0 and below 2\\*\\*63, got {seed}"):
+            call()
+
+
+def test_true_is_no_number_of_rows_and_no_seed() -> None:
+    with pytest.raises(InvalidOption, match="k has to be a whole number, got True"):
+        rank(LinearEnsemble(), inputs(9), k=True)
+    with pytest.raises(InvalidOption, match="the seed has to be a whole number, got False"):
+        rank(LinearEnsemble(), inputs(9), k=2, seed=False)
+    assert rank(LinearEnsemble(), inputs(9), k=np.int64(2), seed=np.uint8(3)).rows.shape == (2,)
+
+
 def test_an_empty_pool_has_no_scores() -> None:
     assert score(LinearEnsemble(), inputs(0)).shape == (0,)
 
@@ -155,6 +184,17 @@ def test_a_row_that_is_not_finite_is_named_by_its_pool_number() -> None:
     outputs = LinearEnsemble(family="gaussian")
     with pytest.raises(NotFinite, match="row 1200 "):
         score(outputs, x, "predictive_variance")
+
+
+@pytest.mark.parametrize("switch", ["on", "off"])
+def test_members_cannot_vote_on_a_row_that_they_cannot_predict(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENSEMBLE_KERNELS", switch)
+    x = inputs(50)
+    x[30] = math.nan
+    with pytest.raises(NotFinite, match="row 30 has the score nan"):
+        score(LinearEnsemble(), x, "variation_ratio")
+    with pytest.raises(NotFinite, match="row 0 has the score nan"):
+        rank(LinearEnsemble(), torch.full_like(x, math.nan), acquisition="variation_ratio", k=1)
 
 
 def test_progress_is_reported_and_can_cancel() -> None:

@@ -124,6 +124,8 @@ IN_ENSEMBLE: list[Change] = [
     put("transform", to={"name": "fixed_masks", "layers": ["linear1"]}),
     put("transform", to={"name": "fixed_masks", "layers": ["nowhere"]}),
     lambda _, tensors: tensors.update({"log_weights": torch.zeros(7)}),
+    lambda _, tensors: tensors.update({"log_weights": torch.tensor([0.0, torch.nan])}),
+    lambda _, tensors: tensors.update({"log_weights": torch.tensor([-torch.inf, -torch.inf])}),
     lambda _, tensors: tensors.update({"calibration/scale": torch.ones(3)}),
 ]
 
