@@ -267,7 +267,8 @@ class DesignSession(Base):
     """One participant or sample. Its row is the lock of its proposals and observations, and nobody else's.
 
     `version` counts every change, so that what was computed from an older state is not written; `round` counts only
-    those of the observations, and is what a client sees.
+    those of the observations, and is what a client sees. `last_n` is the newest number of an observation, also of one
+    that was taken back: were it given again, a repeated undo would take back another outcome.
     """
 
     __tablename__ = "session"
@@ -280,6 +281,7 @@ class DesignSession(Base):
     prior_observations: Mapped[list[Any]]  # {id, design, outcome} of other sessions, as they were when this one began
     round: Mapped[int] = mapped_column(default=0)
     version: Mapped[int] = mapped_column(default=0)
+    last_n: Mapped[int] = mapped_column(default=0, server_default="0")
     token_digest: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
     closed_at: Mapped[datetime | None]

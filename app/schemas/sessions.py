@@ -156,7 +156,7 @@ class GuardsOut(Out):
 
 
 class Learnt(Out):
-    n: int = Field(description="Number of this observation in its session.")
+    n: int = Field(description="Number of this observation in its session; never given again, after an undo neither.")
     posterior: dict[str, ParameterOut] | None = Field(
         description="Null, like all that follows from it, where it takes longer than a request may; `warnings` say so."
     )

@@ -102,6 +102,17 @@ def test_the_order_of_outcomes_does_not_matter_and_undo_leaves_no_trace(service:
     assert [item["n"] for item in service.get(f"{path}/rounds")["items"]] == [1, 3, 4]
 
 
+def test_an_undo_that_is_sent_again_takes_nothing_else_back(service: Service) -> None:
+    made = session(service)
+    path = f"/sessions/{made['id']}"
+    for n in (1, 2):
+        assert observe(service, made["id"], design={"xi": 7}, outcome={"y": 1})["n"] == n
+    assert service.client.delete(f"/v1{path}/observations/2").status_code == 204
+    assert observe(service, made["id"], design={"xi": 5}, outcome={"y": 0})["n"] == 3
+    refused(service, "DELETE", f"{path}/observations/2", 404, "no observation 2")
+    assert [item["n"] for item in service.get(f"{path}/rounds")["items"]] == [1, 3]
+
+
 def test_an_outcome_sent_again_is_recorded_once_and_another_is_refused(service: Service) -> None:
     made = session(service)
     proposal = propose(service, made["id"], client_id="a")
@@ -115,7 +126,7 @@ def test_an_outcome_sent_again_is_recorded_once_and_another_is_refused(service: 
     assert service.get(f"/sessions/{made['id']}")["n_observations"] == 1
     assert service.client.delete(f"/v1{path}/1").status_code == 204
     corrected = service.post(path, {**body, "outcome": {"y": 0}}, 201)
-    assert (corrected["n"], corrected["round"], corrected["proposal_id"]) == (1, 3, proposal["id"])
+    assert (corrected["n"], corrected["round"], corrected["proposal_id"]) == (2, 3, proposal["id"])
 
 
 def test_the_optimistic_lock_tells_of_a_change_by_others(service: Service) -> None:
