@@ -9,8 +9,8 @@ from app.db.sessions import State
 from app.errors import Conflict, Malformed
 from app.schemas.sessions import EigOut, EstimateOut, GridOut, MarginalOut, PosteriorOut, StandingOut
 from app.services import Services
+from app.usecases.learn_outcome import PATIENCE, stop_state
 from app.usecases.read_experiment import experiment_of, refusals
-from app.usecases.record_observation import PATIENCE, stop_state
 from bensemble_core import design
 from bensemble_core.design.belief import PointBelief
 

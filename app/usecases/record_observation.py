@@ -1,7 +1,7 @@
 """Record an outcome, say what it taught, and propose the next design in the same breath."""
 
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
@@ -12,9 +12,9 @@ from app.db.sessions import Pair, State
 from app.db.tables import Job, Observation, Proposal
 from app.db.types import new_id
 from app.errors import Conflict, NotFound, Problem
-from app.jobs.context import storable
 from app.schemas.sessions import ObservationIn, ProposalIn
 from app.services import Services
+from app.usecases.learn_outcome import learnt, plain_stop, stop_state
 from app.usecases.propose_designs import (
     TOO_DEAR,
     Draft,
@@ -29,9 +29,7 @@ from app.usecases.read_experiment import experiment_of, refusals
 from bensemble_core import design
 
 logger = logging.getLogger(__name__)
-PATIENCE = 5  # times as long as a proposal may take: an outcome is worth waiting for
 NOT_LOOKED = "whether the best design still promises enough was not looked at"
-NOT_LEARNT = "the outcome is recorded; its posterior takes longer than a request may: GET …/posterior computes it"
 MAX_OBSERVATIONS = 10_000  # of one session: beliefs are computed from all of them
 
 
@@ -68,12 +66,12 @@ def record_observation(
         wanted = ProposalIn(client_id=client_id)
         observations = [*state.observations, ran]
         pending = [p.design for p in after]
-        learnt = _learnt(services, experiment, state, observations)
+        taught = learnt(services, experiment, state, observations)
         ahead = _ahead(
             services, experiment, state, observations, pending, wanted, cap=cap, proposes=proposes and not own
         )
         draft = ahead.draft
-        answer = {**learnt, "stop": ahead.stop}
+        answer = {**taught, "stop": ahead.stop}
         number = sessions.take(session, state, observes=True)
         following = write_proposals(session, state, draft, wanted, number_of_round=number) if draft else own
         row = Observation(
@@ -171,37 +169,6 @@ def _ran(experiment: design.Experiment, proposal: Proposal | None, given: Observ
     return dict(ran), dict(given.outcome)
 
 
-def _learnt(
-    services: Services, experiment: design.Experiment, state: State, observations: list[Pair]
-) -> dict[str, Any]:
-    """What the last outcome taught. One that cannot have come out is refused; where it takes too long to tell, all is
-    null but the warning that says so."""
-    unknown = dict.fromkeys(("posterior", "entropy_drop", "kl", "log_evidence", "surprise", "guards"))
-    too_long = {"n": state.last_n + 1, **unknown, "warnings": [NOT_LEARNT]}
-    what = ("posterior", state.spec_hash)
-    if services.compute.is_dear(what, len(observations)):
-        return too_long
-    try:
-        with refusals("/outcome"), design.limited(PATIENCE * services.settings.design_seconds):
-            belief = experiment.posterior(observations)
-            information = experiment.information(observations)
-            guards = experiment.guards(observations)
-            start = experiment.posterior(state.prior).log_evidence
-            return {
-                "n": state.last_n + 1,
-                "posterior": design.summary(belief),
-                "entropy_drop": information.entropy_drop,
-                "kl": information.kl,
-                "log_evidence": belief.log_evidence - start,
-                "surprise": information.surprise,
-                "guards": storable(asdict(guards)),
-                "warnings": list(guards.warnings),
-            }
-    except design.TooMuchWork:
-        services.compute.found_dear(what, len(observations))
-        return too_long
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Ahead:
     """What comes after an outcome. Whatever happens to it, the outcome is recorded."""
@@ -241,35 +208,3 @@ def _ahead(
     stop = plain_stop(services, state, experiment, observations, note=note)
     failed = None if problem is None or not proposes else f"the outcome is recorded, the next design is not: {problem}"
     return _Ahead(stop=stop, is_dear=is_dear, problem=failed)
-
-
-def stop_state(
-    services: Services, state: State, experiment: design.Experiment, observations: list[Pair], *, cap: float
-) -> dict[str, Any]:
-    """What the stopping rules say; those that look at the best design only where that is cheap to find."""
-    work = experiment.work(len(observations)).evaluations
-    what = ("proposal", state.spec_hash)
-    is_dear = experiment.looks_ahead and (work > cap or services.compute.is_dear(what, work))
-    if not is_dear:
-        try:
-            with refusals(), design.limited(services.settings.design_seconds):
-                return asdict(experiment.stop(observations, n_prior=len(state.prior)))
-        except design.TooMuchWork:
-            if experiment.looks_ahead:
-                services.compute.found_dear(what, work)
-    return plain_stop(services, state, experiment, observations, note=TOO_DEAR)
-
-
-def plain_stop(
-    services: Services, state: State, experiment: design.Experiment, observations: list[Pair], *, note: str
-) -> dict[str, Any]:
-    """Without the best design, which the note is about; and where the posterior takes too long, without that too."""
-    n_prior = len(state.prior)
-    try:
-        if services.compute.is_dear(("posterior", state.spec_hash), len(observations)):
-            raise design.TooMuchWork(0)
-        with refusals(), design.limited(PATIENCE * services.settings.design_seconds):
-            found = experiment.stop(observations, max_eig=float("inf"), n_prior=n_prior)
-    except design.TooMuchWork:
-        return {**asdict(experiment.plain_stop(observations, n_prior=n_prior)), "note": NOT_LEARNT}
-    return {**asdict(found), "note": note if experiment.looks_ahead else None}
