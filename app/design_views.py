@@ -69,6 +69,7 @@ def observation_view(recorded: Recorded) -> ObservationOut:
         proposal_id=row.proposal_id,
         design=row.design,
         outcome=row.outcome,
+        is_stale=row.is_stale,
         round=recorded.round,
         next=proposals_view(recorded.next) if recorded.next else None,
         next_job=job_view(recorded.next_job) if recorded.next_job is not None else None,
@@ -86,6 +87,7 @@ def round_view(row: Observation, proposal: Proposal | None) -> RoundOut:
         eig=proposal.eig if proposal is not None else None,
         design=row.design,
         outcome=row.outcome,
+        is_stale=row.is_stale,
         created_at=row.created_at,
     )
 

@@ -5,7 +5,7 @@ database's."""
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Float, ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy import Float, ForeignKey, Index, String, Text, UniqueConstraint, false, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from app.db.types import CLOCK, BigInt, Json, UtcDateTime
@@ -309,7 +309,8 @@ class Proposal(Base):
 
 
 class Observation(Base):
-    """What was run and what came out. `answer` is what was learnt from it, as it was told then."""
+    """What was run and what came out. `answer` is what was learnt from it, as it was told then; `is_stale` after an
+    earlier one was taken back, until it is computed anew."""
 
     __tablename__ = "observation"
     __table_args__ = (UniqueConstraint("session_id", "n"),)
@@ -322,6 +323,7 @@ class Observation(Base):
     design: Mapped[dict[str, Any]]
     outcome: Mapped[dict[str, Any]]
     answer: Mapped[dict[str, Any]]
+    is_stale: Mapped[bool] = mapped_column(default=False, server_default=false())
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
 
 

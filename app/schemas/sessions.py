@@ -167,6 +167,10 @@ class Learnt(Out):
     guards: GuardsOut | None
     warnings: list[str]
     stop: StopOut
+    is_stale: bool = Field(
+        description="An earlier outcome was taken back, and what this one taught could not be computed anew in the "
+        "time of a request: the figures are null. Read the rounds again; it goes on where it was."
+    )
 
 
 class ObservationOut(Learnt):
@@ -184,7 +188,7 @@ class ObservationOut(Learnt):
 
 
 class RoundOut(Learnt):
-    """One observation, and what was said of it then."""
+    """One observation and what it taught, given those before it that were not taken back."""
 
     proposal_id: str | None
     client_id: str | None

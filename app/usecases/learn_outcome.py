@@ -12,13 +12,15 @@ from bensemble_core import design
 
 PATIENCE = 5  # times as long as a proposal may take: an outcome is worth waiting for
 NOT_LEARNT = "the outcome is recorded; its posterior takes longer than a request may: GET …/posterior computes it"
+UNKNOWN = dict.fromkeys(("posterior", "entropy_drop", "kl", "log_evidence", "surprise", "guards"))
 
 
-def learnt(services: Services, experiment: design.Experiment, state: State, observations: list[Pair]) -> dict[str, Any]:
+def learnt(
+    services: Services, experiment: design.Experiment, state: State, observations: list[Pair], *, n: int
+) -> dict[str, Any]:
     """What the last outcome taught. One that cannot have come out is refused; where it takes too long to tell, all is
     null but the warning that says so."""
-    unknown = dict.fromkeys(("posterior", "entropy_drop", "kl", "log_evidence", "surprise", "guards"))
-    too_long = {"n": state.last_n + 1, **unknown, "warnings": [NOT_LEARNT]}
+    too_long = {"n": n, **UNKNOWN, "warnings": [NOT_LEARNT]}
     what = ("posterior", state.spec_hash)
     if services.compute.is_dear(what, len(observations)):
         return too_long
@@ -29,7 +31,7 @@ def learnt(services: Services, experiment: design.Experiment, state: State, obse
             guards = experiment.guards(observations)
             start = experiment.posterior(state.prior).log_evidence
             return {
-                "n": state.last_n + 1,
+                "n": n,
                 "posterior": design.summary(belief),
                 "entropy_drop": information.entropy_drop,
                 "kl": information.kl,

@@ -26,6 +26,7 @@ from app.usecases.propose_designs import (
     write_proposals,
 )
 from app.usecases.read_experiment import experiment_of, refusals
+from app.usecases.read_rounds import refresh
 from bensemble_core import design
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ def record_observation(
         wanted = ProposalIn(client_id=client_id)
         observations = [*state.observations, ran]
         pending = [p.design for p in after]
-        taught = learnt(services, experiment, state, observations)
+        taught = learnt(services, experiment, state, observations, n=state.last_n + 1)
         ahead = _ahead(
             services, experiment, state, observations, pending, wanted, cap=cap, proposes=proposes and not own
         )
@@ -121,6 +122,7 @@ def _earlier(session: Session, proposal: Proposal | None, given: ObservationIn) 
 def _again(
     services: Services, session: Session, state: State, earlier: Observation, *, proposes: bool, cap: float
 ) -> Recorded:
+    refresh(services, state.id, [earlier])
     told = earlier.answer.get("next_ids", [])
     following: list[Proposal] = []
     job = problem = None

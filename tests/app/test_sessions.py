@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from app.db.engine import Database
+from app.usecases import read_rounds as reading
 from bensemble_core.design import CATALOGUE, Experiment
 from bensemble_core.errors import NotFinite
 from tests.app.conftest import Service
@@ -100,6 +101,58 @@ def test_the_order_of_outcomes_does_not_matter_and_undo_leaves_no_trace(service:
     assert found["log_evidence"] == pytest.approx(-1.271770834, abs=1e-9)
     refused(service, "DELETE", f"{path}/observations/2", 404, "no observation 2")
     assert [item["n"] for item in service.get(f"{path}/rounds")["items"]] == [1, 3, 4]
+
+
+def test_what_later_outcomes_taught_is_computed_anew_after_an_undo(service: Service) -> None:
+    experiment_id = experiment(service)
+    made, alone = (session(service, experiment_id)["id"] for _ in range(2))
+    proposal = propose(service, made)
+    observe(service, made, design={"xi": 2}, outcome={"y": 0})
+    body = {"proposal_id": proposal["id"], "design": {"xi": 5}, "outcome": {"y": 1}}
+    before = observe(service, made, **body)
+    observe(service, made, design={"xi": 9}, outcome={"y": 0})
+    assert service.client.delete(f"/v1/sessions/{made}/observations/1").status_code == 204
+    expected = [observe(service, alone, design={"xi": xi}, outcome={"y": y}) for xi, y in ((5, 1), (9, 0))]
+    figures = ("posterior", "entropy_drop", "kl", "log_evidence", "surprise", "guards", "warnings")
+    again = observe(service, made, **body)  # what is sent again is answered with what holds now
+    assert again["n"] == before["n"] == 2
+    assert again["posterior"] == expected[0]["posterior"] != before["posterior"]
+    for _ in range(2):  # the second time as it was kept
+        found = service.get(f"/sessions/{made}/rounds")["items"]
+        assert [(item["n"], item["is_stale"]) for item in found] == [(2, False), (3, False)]
+        for item, fresh in zip(found, expected, strict=True):
+            assert {name: item[name] for name in figures} == {name: fresh[name] for name in figures}
+            assert (
+                item["stop"]["note"]
+                == "whether the best design still promised enough is not looked at again after an undo"
+            )
+    assert found[-1]["posterior"] == service.get(f"/sessions/{made}/posterior")["posterior"]
+    sheet = service.client.get(f"/v1/sessions/{made}/rounds", params={"format": "csv"}).text
+    row = list(csv.DictReader(io.StringIO(sheet)))[-1]
+    assert (float(row["theta_sd"]), row["is_stale"]) == (expected[-1]["posterior"]["theta"]["sd"], "False")
+
+
+def test_rounds_that_take_too_long_to_compute_anew_are_marked_and_have_no_figures(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = session(service)["id"]
+    for xi in (2, 5, 9):
+        observe(service, made, design={"xi": xi}, outcome={"y": 1})
+    assert service.client.delete(f"/v1/sessions/{made}/observations/2").status_code == 204
+    path = f"/sessions/{made}/rounds"
+    with monkeypatch.context() as patched:
+        patched.setattr(reading, "PATIENCE", -1)
+        first, last = service.get(path)["items"]
+        assert (first["is_stale"], last["is_stale"]) == (False, True)
+        assert first["posterior"] is not None
+        assert (last["posterior"], last["log_evidence"], last["surprise"]) == (None, None, None)
+        assert "taken back" in last["warnings"][0]
+        sheet = service.client.get(f"/v1{path}", params={"format": "csv"}).text
+        row = list(csv.DictReader(io.StringIO(sheet)))[-1]
+        assert (row["theta_mean"], row["surprise"], row["is_stale"]) == ("", "", "True")
+    last = service.get(path)["items"][-1]
+    assert not last["is_stale"]
+    assert last["posterior"] == service.get(f"/sessions/{made}/posterior")["posterior"]
 
 
 def test_an_undo_that_is_sent_again_takes_nothing_else_back(service: Service) -> None:
