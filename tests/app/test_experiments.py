@@ -289,6 +289,21 @@ def test_a_client_that_asks_in_a_loop_has_one_job_and_is_told_when_it_failed(
     assert propose(service, made["id"], client_id="page")["design"] == {"xi": 5}
 
 
+def test_a_job_under_way_is_not_handed_out_for_another_wish(
+    database: Database, make_service: Callable[..., Service]
+) -> None:
+    service = make_service(database, **DEAR)
+    made = session(service)
+    asked = propose(service, made["id"], 202, client_id="a", fixed={"xi": 3})["job"]["id"]
+    path = f"/sessions/{made['id']}/proposals"
+    for wish in ({"fixed": {"xi": 4}}, {"count": 2}, {"excluded": [{"xi": 1}]}):
+        problem = refused(service, "POST", path, 409, "wait for it", json={"client_id": "a", **wish})
+        assert problem["job_id"] == asked
+    assert propose(service, made["id"], 202, client_id="a")["job"]["id"] == asked
+    service.run_jobs()
+    assert propose(service, made["id"], client_id="a", fixed={"xi": 3})["design"] == {"xi": 3}
+
+
 def test_a_simulation_shows_what_adaptive_designs_gain(service: Service) -> None:
     made = session(service)
     path = f"/experiments/{made['experiment_id']}/simulations"

@@ -206,7 +206,7 @@ def test_a_client_gets_its_pending_proposal_again_and_others_get_what_that_leave
     """The best pair is {7, 7}: its joint EIG is known."""
     made = session(service)
     mine = propose(service, made["id"], client_id="a")
-    assert propose(service, made["id"], client_id="a", count=3) == mine
+    assert propose(service, made["id"], client_id="a", count=1) == mine
     theirs = propose(service, made["id"], client_id="b")
     assert theirs["id"] != mine["id"]
     assert theirs["joint_eig"] == pytest.approx(0.3823915169, abs=1e-9)
@@ -238,6 +238,26 @@ def test_fixed_and_excluded_designs_are_heeded(service: Service) -> None:
     problem = refused(service, "POST", path, 422, "to fix", json={"fixed": {"x": 3}})
     assert pointers(problem) == ["/fixed"]
     assert pointers(refused(service, "POST", path, 422, json={"excluded": [{}]})) == ["/excluded"]
+
+
+def test_a_pending_proposal_is_not_handed_out_for_a_wish_that_it_does_not_meet(service: Service) -> None:
+    made = session(service)
+    path = f"/sessions/{made['id']}/proposals"
+    mine = propose(service, made["id"], client_id="a")
+    assert mine["design"] == {"xi": 7}
+    for wish, words in (
+        ({"fixed": {"xi": 3}}, "has not the fixed {'xi': 3}"),
+        ({"excluded": [{"xi": 5}, {"xi": 7}]}, "which is excluded"),
+        ({"count": 3}, "1 of them, not 3"),
+    ):
+        problem = refused(service, "POST", path, 409, words, json={"client_id": "a", **wish})
+        assert "abandon" in problem["detail"]
+        assert problem["proposal_ids"] == [mine["id"]]
+    met = {"fixed": {"xi": 7}, "excluded": [{"xi": 5}], "count": 1}
+    assert propose(service, made["id"], client_id="a", **met) == mine
+    assert pointers(refused(service, "POST", path, 422, json={"client_id": "a", "fixed": {"x": 3}})) == ["/fixed"]
+    service.post(f"/proposals/{mine['id']}/abandon", {}, 200)
+    assert propose(service, made["id"], client_id="a", fixed={"xi": 3})["design"] == {"xi": 3}
 
 
 def test_a_proposal_expires_and_its_late_outcome_is_taken(service: Service) -> None:
