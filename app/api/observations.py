@@ -44,7 +44,7 @@ def post_observation(
     return observation_view(recorded)
 
 
-@router.delete("/observations/{n}", status_code=204, responses=problems(404), summary="Take an outcome back")
+@router.delete("/observations/{n}", status_code=204, responses=problems(404, 409), summary="Take an outcome back")
 def remove_observation(
     session_id: str,
     n: Annotated[int, Path(ge=1, le=2**31, description="The observation's number.")],

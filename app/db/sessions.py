@@ -123,6 +123,18 @@ def change(session: Session, session_id: str, *, observes: bool, **columns: Any)
     return row
 
 
+def change_open(session: Session, session_id: str, *, observes: bool) -> DesignSession:
+    """The same, refused where the session is closed: it is then only read."""
+    row = change(session, session_id, observes=observes)
+    refuse_closed(row.closed_at is not None)
+    return row
+
+
+def refuse_closed(is_closed: bool) -> None:
+    if is_closed:
+        raise Conflict("this session is closed and can only be read; reopen it with PATCH, or open another")
+
+
 def settle(session: Session | None, attempt: Callable[[], T]) -> T:
     """Read, compute and write (with this session, if at all), again if others were faster."""
     for _ in range(ATTEMPTS):

@@ -32,7 +32,11 @@ class SessionIn(In):
 
 class SessionChange(In):
     name: Name | None = None
-    closed: bool | None = Field(None, description="A closed session takes neither proposals nor observations.")
+    closed: bool | None = Field(
+        None,
+        description="A closed session can only be read: it hands out no proposals and takes no outcomes, not even of "
+        "trials that were proposed before; nothing is abandoned or taken back.",
+    )
 
 
 class SessionOut(Out):

@@ -50,7 +50,7 @@ def propose_designs(
     def attempt() -> list[Proposal] | Expensive:
         with services.database.read() as reading:
             state = sessions.read(reading, session_id)
-        _refuse_closed(state)
+        sessions.refuse_closed(state.is_closed)
         own = pending_of(state, wanted.client_id)
         if own and not (wanted.fixed or wanted.excluded):
             return as_asked(None, own, wanted)
@@ -77,11 +77,6 @@ def pending_of(state: State, client_id: str | None) -> list[Proposal]:
     return [p for p in state.pending if client_id is not None and p.client_id == client_id]
 
 
-def _refuse_closed(state: State) -> None:
-    if state.is_closed:
-        raise Conflict("this session is closed; reopen it with PATCH, or open another")
-
-
 def as_asked(experiment: design.Experiment | None, own: list[Proposal], wanted: ProposalIn) -> list[Proposal]:
     """A client's pending proposals, refused where they are not what it asks for now."""
     why = None
@@ -100,7 +95,7 @@ def as_asked(experiment: design.Experiment | None, own: list[Proposal], wanted: 
         return own
     raise Conflict(
         f"client {wanted.client_id!r} has proposals pending already: {why}. Answer them, or abandon them with POST "
-        f"/v1/proposals/{own[0].id}/abandon, and ask again; or ask without count, fixed and excluded for what is pending",
+        f"/v1/proposals/{own[0].id}/abandon, and ask again; or ask for what is pending: without count, fixed and excluded",
         proposal_ids=[proposal.id for proposal in own],
     )
 
@@ -113,8 +108,8 @@ def _refuse_other_wish(job: Job, wanted: ProposalIn) -> None:
         made = getattr(under_way, name)
         if value not in ({}, [], made):
             raise Conflict(
-                f"a job makes a proposal for client {wanted.client_id!r} already, with {name} {made}, not {value}; wait "
-                "for it and answer or abandon what it proposes, or cancel it",
+                f"a job makes a proposal for client {wanted.client_id!r} already, with {name} {made}, not {value}; "
+                "wait for it and answer or abandon what it proposes, or cancel it",
                 job_id=job.id,
             )
 

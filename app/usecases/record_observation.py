@@ -126,7 +126,7 @@ def _again(
     told = earlier.answer.get("next_ids", [])
     following: list[Proposal] = []
     job = problem = None
-    if proposes and told:
+    if proposes and told and not state.is_closed:
         query = select(Proposal).where(Proposal.id.in_(told)).order_by(Proposal.number)
         following = list(session.scalars(query))
     elif proposes:
@@ -139,8 +139,7 @@ def _again(
 
 
 def _check(state: State, given: ObservationIn) -> None:
-    if state.is_closed:
-        raise Conflict("this session is closed; reopen it with PATCH to add an outcome")
+    sessions.refuse_closed(state.is_closed)
     if given.round is not None and given.round != state.round:
         raise Conflict(
             f"the session is at round {state.round}, not {given.round}: somebody else has changed its observations; "

@@ -10,7 +10,7 @@ from app.errors import NotFound
 
 def undo_observation(session: Session, session_id: str, n: int) -> None:
     """The proposal that it answered, if any, becomes stale: an outcome for it is taken all the same."""
-    sessions.change(session, session_id, observes=True)
+    sessions.change_open(session, session_id, observes=True)
     query = select(Observation).where(Observation.session_id == session_id, Observation.n == n)
     found = session.scalars(query).one_or_none()
     if found is None:

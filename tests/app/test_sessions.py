@@ -15,7 +15,7 @@ from bensemble_core.design import CATALOGUE, Experiment
 from bensemble_core.errors import NotFinite
 from tests.app.conftest import Service
 from tests.app.designing import DIGIT_SPAN, EIG, GREEDY, answer, experiment, observe, propose, session, trial
-from tests.app.hammering import pointers, refused
+from tests.app.hammering import pointers, refused, stored
 
 
 def test_ten_greedy_rounds_are_the_reference_sequence(service: Service) -> None:
@@ -397,11 +397,27 @@ def test_the_posterior_in_its_forms_is_one_posterior(service: Service) -> None:
 def test_a_closed_session_is_read_only_until_it_is_opened_again(service: Service) -> None:
     made = session(service)
     path = f"/sessions/{made['id']}"
+    first = propose(service, made["id"], client_id="a")
+    told = {"proposal_id": first["id"], "outcome": {"y": 1}}
+    pending = service.post(f"{path}/observations?next=true", told, 201)["next"]
     assert service.client.patch(f"/v1{path}", json={"closed": True, "name": "done"}).json()["status"] == "closed"
-    refused(service, "POST", f"{path}/proposals", 409, "is closed", json={})
-    refused(service, "POST", f"{path}/observations", 409, "is closed", json={"design": {"xi": 7}, "outcome": {"y": 1}})
-    assert service.get(f"{path}/posterior")["n"] == 0
+    before = stored(service)
+    for method, where, body in (
+        ("POST", f"{path}/proposals", {"json": {}}),
+        ("POST", f"{path}/proposals", {"json": {"client_id": "a"}}),
+        ("POST", f"{path}/observations", {"json": {"design": {"xi": 7}, "outcome": {"y": 1}}}),
+        ("POST", f"{path}/observations", {"json": {"proposal_id": pending["id"], "outcome": {"y": 1}}}),
+        ("POST", f"/proposals/{pending['id']}/abandon", {"json": {}}),
+        ("DELETE", f"{path}/observations/1", {}),
+    ):
+        refused(service, method, where, 409, "is closed", **body)
+    again = service.post(f"{path}/observations?next=true", told, 201)  # recorded before: it is told as it was
+    assert (again["n"], again["next"]) == (1, None)
+    assert "is closed" in again["next_problem"]
+    assert stored(service) == before
+    assert service.get(f"{path}/posterior")["n"] == 1
     assert service.client.patch(f"/v1{path}", json={"closed": False}).json()["status"] == "open"
+    assert propose(service, made["id"], client_id="a")["id"] == pending["id"]
     trial(service, made["id"])
 
 
