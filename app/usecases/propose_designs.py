@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from app.db import sessions
@@ -95,7 +95,7 @@ def as_asked(experiment: design.Experiment | None, own: list[Proposal], wanted: 
         return own
     raise Conflict(
         f"client {wanted.client_id!r} has proposals pending already: {why}. Answer them, or abandon them with POST "
-        f"/v1/proposals/{own[0].id}/abandon, and ask again; or ask for what is pending: without count, fixed and excluded",
+        f"/v1/proposals/{own[0].id}/abandon, and ask again; or ask for what is pending, without these",
         proposal_ids=[proposal.id for proposal in own],
     )
 
@@ -155,6 +155,19 @@ def _jobs_of(session: Session, session_id: str, client_id: str) -> list[Job]:
         .order_by(Job.id.desc())
     )
     return [job for job in session.scalars(query) if job.payload["wanted"].get("client_id") == client_id]
+
+
+def cancel_proposals(session: Session, session_ids: Select[tuple[str]]) -> None:
+    """Of sessions that nothing can be proposed to any more. Their rows are locked before the jobs' are, as by whoever
+    writes proposals."""
+    query = select(Job.id).where(
+        Job.queue == "design",
+        Job.status.in_(("queued", "running")),
+        Job.kind == "propose",
+        Job.payload["session_id"].as_string().in_(session_ids),
+    )
+    for job_id in session.scalars(query).all():
+        queue.request_cancel(session, job_id)
 
 
 def check_choice(experiment: design.Experiment, wanted: ProposalIn) -> None:

@@ -20,7 +20,6 @@ from bensemble_core.design import Policy, simulate
 from bensemble_core.design.simulate import check_truth
 from bensemble_core.errors import BensembleError
 
-MAX_TRIALS = 1_000_000  # truths × rounds × policies
 N_DRAWS = 20
 
 
@@ -46,15 +45,20 @@ def check_simulation(services: Services, row: Experiment, wanted: SimulationIn) 
                 pointer=f"/policies/{i}",
             )
     n_trials = len(wanted.truths or range(wanted.n_draws or N_DRAWS)) * wanted.rounds * len(wanted.policies)
-    if n_trials > MAX_TRIALS:
-        raise Malformed(f"truths × rounds × policies is {n_trials:,}; the cap is {MAX_TRIALS:,}", pointer="/rounds")
+    cap = services.settings.max_simulated_trials
+    if n_trials > cap:
+        raise Malformed(
+            f"truths × rounds × policies is {n_trials:,}, over the cap of {cap:,} (BENSEMBLE_MAX_SIMULATED_TRIALS); "
+            "simulate fewer of them, or several times with different seeds",
+            pointer="/rounds",
+        )
 
 
 def request_simulation(session: Session, experiment_id: str, wanted: SimulationIn) -> SimulationRequest:
     row = session.get_one(Experiment, experiment_id)
     simulation_id = new_id()
     payload = {"simulation_id": simulation_id}
-    job = queue.enqueue(session, kind="simulate", queue="design", payload=payload).job
+    job = queue.enqueue(session, kind="simulate", queue="simulate", payload=payload).job
     simulation = Simulation(
         id=simulation_id,
         experiment_id=experiment_id,

@@ -13,7 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.db.engine import Database
+from app.handlers import HANDLERS
 from app.jobs import queue
+from app.jobs.inline import run_due
 from app.usecases import create_experiment
 from app.usecases import propose_designs as proposing
 from bensemble_core.design import CATALOGUE
@@ -372,6 +374,49 @@ def test_a_simulation_cut_short_goes_on_where_it_was(
     again = service.post(path, wanted, 202)
     service.run_jobs()
     assert service.get(f"/simulations/{again['simulation']['id']}")["curves"] == found["curves"]
+
+
+@on_sqlite
+def test_a_simulation_has_a_cap_that_can_be_set(database: Database, make_service: Callable[..., Service]) -> None:
+    service = make_service(database, max_simulated_trials=24)
+    path = f"/experiments/{experiment(service)}/simulations"
+    wanted = {"n_draws": 4, "rounds": 3, "policies": ["random", "fixed"]}
+    service.post(path, wanted, 202)
+    problem = refused(service, "POST", path, 422, "is 32, over the cap of 24", json={**wanted, "rounds": 4})
+    assert pointers(problem) == ["/rounds"]
+
+
+def test_no_proposal_waits_for_a_simulation(database: Database, make_service: Callable[..., Service]) -> None:
+    service = make_service(database, **DEAR)
+    made = session(service)
+    service.post(f"/experiments/{made['experiment_id']}/simulations", {"rounds": 2}, 202)
+    asked = propose(service, made["id"], 202)["job"]["id"]
+    assert run_due(database, service.services.settings, ["ingest", "score", "design"], HANDLERS) == [asked]
+    assert service.get(f"/jobs/{asked}")["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("how", ["the session is deleted", "the session is closed", "the experiment is deleted"])
+def test_jobs_of_proposals_that_nobody_can_have_are_cancelled(
+    database: Database, make_service: Callable[..., Service], how: str
+) -> None:
+    service = make_service(database, **DEAR)
+    made = session(service)
+    other = session(service, None if how == "the experiment is deleted" else made["experiment_id"])
+    running, waiting = (propose(service, made["id"], 202, client_id=each)["job"]["id"] for each in "ab")
+    kept = propose(service, other["id"], 202, client_id="a")["job"]["id"]
+    with database.write() as writing:
+        claimed = queue.claim(writing, queues=["design"], worker="w", lease_seconds=30, max_crashes=3)
+    assert claimed is not None
+    assert claimed.id == running
+    path = f"/v1/sessions/{made['id']}"
+    if how == "the session is closed":
+        service.client.patch(path, json={"closed": True}).raise_for_status()
+    else:
+        experiment_path = f"/v1/experiments/{made['experiment_id']}"
+        service.client.delete(experiment_path if "experiment" in how else path).raise_for_status()
+    assert service.get(f"/jobs/{running}")["cancel_requested"]
+    assert service.get(f"/jobs/{waiting}")["status"] == "cancelled"
+    assert service.get(f"/jobs/{kept}")["status"] == "queued"
 
 
 def test_a_waiting_simulation_can_be_cancelled(service: Service) -> None:

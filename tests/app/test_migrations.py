@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from app.db.engine import Database
 from app.db.migrate import _config, is_current, migrate
-from app.db.tables import Base, DesignSession, Observation
+from app.db.tables import Base, DesignSession, Job, Observation
 
 
 def test_a_migrated_database_has_the_tables_of_the_code(database: Database) -> None:
@@ -69,7 +69,7 @@ def test_many_may_open_a_new_database_at_once(tmp_path: Path) -> None:
     assert errors == []
 
 
-def test_numbers_and_gaps_of_an_older_database_are_taken_over(database_url: str) -> None:
+def test_what_an_older_database_has_of_sessions_is_taken_over(database_url: str) -> None:
     """Numbers 1, 3 and 4 are left of four observations: the next is 5, and what 3 and 4 taught is computed anew."""
     opened = Database.connect(database_url)
     try:
@@ -86,9 +86,15 @@ def test_numbers_and_gaps_of_an_older_database_are_taken_over(database_url: str)
                 connection.exec_driver_sql(
                     f"INSERT INTO observation VALUES ('o{n}', 's', {n}, NULL, NULL, '{{}}', '{{}}', '{{}}', {made})"
                 )
+            connection.exec_driver_sql(
+                "INSERT INTO job (id, queue, kind, payload, status, run_at, attempts, crashes, token, "
+                "cancel_requested, created_at) VALUES "
+                f"('j', 'design', 'simulate', '{{}}', 'queued', {made}, 0, 0, 0, false, {made})"
+            )
         migrate(opened)
         with opened.read() as session:
             assert session.scalars(select(DesignSession.last_n)).one() == 4
+            assert session.scalars(select(Job.queue)).one() == "simulate"
             stale = select(Observation.n, Observation.is_stale).order_by(Observation.n)
             assert session.execute(stale).all() == [(1, False), (3, True), (4, True)]
     finally:
