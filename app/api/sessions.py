@@ -10,10 +10,11 @@ from app.db.tables import DesignSession, Experiment
 from app.deps import Context, TokenRoute, on
 from app.design_views import session_view
 from app.schemas.common import Page
-from app.schemas.sessions import NewSessionOut, SessionChange, SessionIn, SessionOut
+from app.schemas.sessions import NewSessionOut, SessionChange, SessionIn, SessionOut, SessionTokenOut
 from app.usecases.change_session import change_session
 from app.usecases.delete_things import delete_session
 from app.usecases.open_session import open_session
+from app.usecases.reissue_token import reissue_token, revoke_token
 
 router = APIRouter(prefix="/v1", tags=["sessions"], route_class=TokenRoute)
 
@@ -63,6 +64,27 @@ def patch_session(
     wanted: SessionChange,
 ) -> SessionOut:
     return session_view(context.session, change_session(context.session, session_id, wanted))
+
+
+@router.post(
+    "/sessions/{session_id}/token", status_code=201, responses=problems_of_change(404), summary="Reissue a token"
+)
+def post_token(
+    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
+) -> SessionTokenOut:
+    """A new token for the session; the one before is refused from now on. Shown in this answer only, and a replay
+    leaves it out."""
+    return SessionTokenOut(session_id=session_id, token=reissue_token(context.session, session_id))
+
+
+@router.delete(
+    "/sessions/{session_id}/token", status_code=204, responses=problems(404), summary="Revoke a session's token"
+)
+def remove_token(
+    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
+) -> None:
+    """It is refused from now on. The session stays as it is, and can be given a new one."""
+    revoke_token(context.session, session_id)
 
 
 @router.delete("/sessions/{session_id}", status_code=204, responses=problems(404), summary="Delete a session")

@@ -61,6 +61,11 @@ class NewSessionOut(SessionOut):
     )
 
 
+class SessionTokenOut(Out):
+    session_id: str
+    token: str | None = Field(description="In place of the one before. Shown once: a replay has null here.")
+
+
 class StopOut(Out):
     stop: bool
     reasons: list[str] = Field(description="The rules that hold, also where they do not suffice to stop.")
