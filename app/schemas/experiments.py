@@ -19,13 +19,20 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-class ExperimentOut(Out):
+class ExperimentItem(Out):
+    """An experiment in a list: without its spec, which can be megabytes long."""
+
     id: str
     name: str
-    spec: dict[str, Any]
     spec_hash: str = Field(description="SHA-256 of the spec, its keys sorted: two of one hash are the same experiment.")
     n_sessions: int
     created_at: datetime
+
+
+class ExperimentOut(ExperimentItem):
+    """An experiment with its spec."""
+
+    spec: dict[str, Any]
 
 
 class ExperimentChange(In):

@@ -808,6 +808,20 @@ def test_a_body_that_grows_past_the_cap_is_refused_on_the_way(database: Database
     assert service.get(f"/pools/{pool_id}")["status"] == "empty"
 
 
+def test_a_wrong_method_is_told_all_that_there_are(service: Service) -> None:
+    for method, path, allowed in (
+        ("PUT", "/sessions/x", "DELETE, GET, PATCH"),
+        ("PATCH", "/sessions/x/token", "DELETE, POST"),
+        ("DELETE", "/experiments", "GET, POST"),
+        ("PUT", "/sessions/x/observations/1", "DELETE"),
+        ("POST", "/pools/x/data", "PUT"),
+    ):
+        answer = service.client.request(method, f"/v1{path}", json={})
+        assert (answer.status_code, answer.headers["Allow"]) == (405, allowed), path
+        assert f"this address takes {allowed}" in answer.json()["detail"]
+    assert service.client.post("/openapi.json").headers["Allow"] == "GET, HEAD"
+
+
 def test_a_wrong_address_is_told_so(service: Service) -> None:
     for method, path, status, advice in (
         ("GET", "/project", 404, "there is no GET /v1/project; see /docs"),
