@@ -30,16 +30,17 @@ def learnt(
             information = experiment.information(observations)
             guards = experiment.guards(observations)
             start = experiment.posterior(state.prior).log_evidence
-            return {
+            found = {
                 "n": n,
                 "posterior": design.summary(belief),
                 "entropy_drop": information.entropy_drop,
                 "kl": information.kl,
                 "log_evidence": belief.log_evidence - start,
                 "surprise": information.surprise,
-                "guards": storable(asdict(guards)),
+                "guards": asdict(guards),
                 "warnings": list(guards.warnings),
             }
+            return dict(storable(found))
     except design.TooMuchWork:
         services.compute.found_dear(what, len(observations))
         return too_long

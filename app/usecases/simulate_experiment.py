@@ -11,7 +11,7 @@ from app.db.tables import Experiment, Job, Simulation, SimulationResult
 from app.db.types import new_id
 from app.errors import Conflict, Malformed
 from app.jobs import queue
-from app.jobs.context import JobContext, JobFailed, still_there
+from app.jobs.context import JobContext, JobFailed, still_there, storable
 from app.schemas.experiments import PolicyIn, SimulationIn
 from app.services import Services, job_services
 from app.usecases.read_experiment import refusals
@@ -106,7 +106,7 @@ def simulate_experiment(job: JobContext) -> None:
         )
     except (BensembleError, OverflowError) as error:
         raise JobFailed({"title": Malformed.title, "detail": str(error), "status": 422}) from error
-    told: list[dict[str, Any]] = [asdict(curve) for curve in curves]
+    told: list[dict[str, Any]] = storable([asdict(curve) for curve in curves])
     seconds = time.monotonic() - started
     with job.finish({"simulation_id": simulation.id}) as session:
         session.add(SimulationResult(simulation_id=simulation.id, curves=told, seconds=seconds))

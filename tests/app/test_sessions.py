@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import jsonschema
 import pytest
 
 from app.db.engine import Database
@@ -637,6 +638,26 @@ def test_no_note_is_made_of_what_no_rule_looks_at(database: Database, make_servi
         made = session(service, str(service.post("/experiments", spec, 201)["id"]))
         learnt = observe(service, made["id"], design={"xi": 7}, outcome={"y": 1})
         assert (learnt["stop"]["note"] is not None) == is_noted
+
+
+def test_a_number_that_is_not_finite_is_null_as_the_schema_says(service: Service) -> None:
+    wide = {"theta": {"dist": "normal", "loc": 0, "scale": 1e200}}
+    made = session(service, experiment(service, parameters=wide, stop={"max_rounds": 5}))
+    proposal = propose(service, made["id"])
+    learnt = observe(service, made["id"], proposal_id=proposal["id"], outcome={"y": 1})
+    answers = {
+        "ObservationOut": learnt,
+        "PosteriorOut": service.get(f"/sessions/{made['id']}/posterior"),
+        "app__schemas__sessions__RoundOut": service.get(f"/sessions/{made['id']}/rounds")["items"][0],
+        "EigOut": service.get(f"/sessions/{made['id']}/eig"),
+    }
+    schema = service.client.get("/openapi.json").json()
+    for name, answer_ in answers.items():
+        jsonschema.validate(answer_, {**schema, "$ref": f"#/components/schemas/{name}"})
+    assert learnt["posterior"]["theta"]["sd"] is None
+    assert answers["PosteriorOut"]["posterior"]["theta"]["sd"] is None
+    assert answers["PosteriorOut"]["covariance"] == {"theta": {"theta": None}}
+    assert schema["components"]["schemas"]["ParameterOut"]["properties"]["sd"]["description"].startswith("Null where")
 
 
 def test_a_design_that_is_a_slip_of_the_pen_is_refused(service: Service) -> None:
