@@ -19,7 +19,7 @@ from app.schemas.experiments import Design
 from app.schemas.sessions import EigOut, ObservationIn, ObservationOut, PosteriorOut, RoundOut, StandingOut
 from app.services import Services
 from app.usecases.read_posterior import Form, read_eig, read_posterior, read_stop
-from app.usecases.read_rounds import read_rounds
+from app.usecases.read_rounds import Columns, read_columns, read_rounds
 from app.usecases.record_observation import record_observation
 from app.usecases.undo_observation import undo_observation
 
@@ -123,7 +123,8 @@ def list_rounds(
     later ones taught is computed anew when they are read; what took too long for that has nulls and `is_stale`. CSV has
     all of them, and no pages."""
     if format == "csv":
-        return Response(_csv(_rounds(context.services, session_id)), media_type="text/csv")
+        columns = read_columns(context.services, session_id)
+        return Response(_csv(_rounds(context.services, session_id), columns), media_type="text/csv")
     after = decode_cursor(cursor, int)
     found = _rounds(context.services, session_id, after=after[0] if after is not None else 0, limit=limit + 1)
     following = encode_cursor(found[limit - 1].n) if len(found) > limit else None
@@ -134,12 +135,9 @@ def _rounds(services: Services, session_id: str, **page: int) -> list[RoundOut]:
     return [round_view(row, proposal) for row, proposal in read_rounds(services, session_id, **page)]
 
 
-def _csv(rounds: list[RoundOut]) -> str:
-    """One line an observation; designs, outcomes and parameters have a column each."""
-    designs, outcomes, parameters = (
-        sorted({name for each in rounds for name in getattr(each, kind) or ()})
-        for kind in ("design", "outcome", "posterior")
-    )
+def _csv(rounds: list[RoundOut], columns: Columns) -> str:
+    """One line an observation; designs, outcomes and parameters have a column each, also where nothing was observed."""
+    designs, outcomes, parameters = columns
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     learnt = [f"{name}_{what}" for name in parameters for what in ("mean", "sd")]

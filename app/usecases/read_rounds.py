@@ -13,6 +13,7 @@ from app.services import Services
 from app.usecases.learn_outcome import NOT_LEARNT, PATIENCE, UNKNOWN, learnt, plain_stop
 from app.usecases.read_experiment import experiment_of
 
+Columns = tuple[list[str], list[str], list[str]]
 STALE = "an earlier outcome was taken back since; what this one taught was not yet computed anew: read the rounds again"
 NOT_AGAIN = "whether the best design still promised enough is not looked at again after an undo"
 
@@ -31,6 +32,18 @@ def read_rounds(
         found = [(row, proposal) for row, proposal in session.execute(query)]
     refresh(services, session_id, [row for row, _ in found])
     return found
+
+
+def read_columns(services: Services, session_id: str) -> Columns:
+    """The names of its designs, outcomes and parameters."""
+
+    def attempt() -> Columns:
+        with services.database.read() as session:
+            state = sessions.read(session, session_id)
+        model = experiment_of(services, state).spec.model
+        return sorted(model.space.names), sorted(each.name for each in model.outcomes), sorted(model.prior.names)
+
+    return sessions.settle(None, attempt)
 
 
 def refresh(services: Services, session_id: str, rows: list[Observation]) -> None:

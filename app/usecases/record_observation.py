@@ -52,11 +52,12 @@ def record_observation(
         with services.database.read() as reading:
             state = sessions.read(reading, session_id)
             proposal = _proposal(reading, state, given)
-            earlier = _earlier(reading, proposal, given)
+            earlier = _earlier(reading, proposal)
+        experiment = experiment_of(services, state)
         if earlier is not None:
+            _refuse_another(experiment, earlier, given)
             return _again(services, session, state, earlier, proposes=proposes, cap=cap)
         _check(state, given)
-        experiment = experiment_of(services, state)
         if proposal is None:
             proposal = _meant(experiment, state, given)
         ran = _ran(experiment, proposal, given)
@@ -104,19 +105,20 @@ def _proposal(session: Session, state: State, given: ObservationIn) -> Proposal 
     return proposal
 
 
-def _earlier(session: Session, proposal: Proposal | None, given: ObservationIn) -> Observation | None:
-    """The outcome that this proposal has already, if it is this one."""
+def _earlier(session: Session, proposal: Proposal | None) -> Observation | None:
+    """The outcome that this proposal has already; none, where it was taken back meanwhile."""
     if proposal is None or proposal.status != "observed":
         return None
-    found = session.scalars(select(Observation).where(Observation.proposal_id == proposal.id)).one_or_none()
-    if found is None:  # taken back meanwhile
-        return None
-    if found.outcome != given.outcome or (given.design is not None and found.design != given.design):
+    return session.scalars(select(Observation).where(Observation.proposal_id == proposal.id)).one_or_none()
+
+
+def _refuse_another(experiment: design.Experiment, found: Observation, given: ObservationIn) -> None:
+    same = _labelled(experiment, found.outcome) == _labelled(experiment, given.outcome)
+    if not same or (given.design is not None and found.design != given.design):
         raise Conflict(
             f"this proposal has the outcome {found.outcome} at {found.design} already; to correct it, take that back "
             f"with DELETE /v1/sessions/{found.session_id}/observations/{found.n} first"
         )
-    return found
 
 
 def _again(
@@ -159,7 +161,7 @@ def _meant(experiment: design.Experiment, state: State, given: ObservationIn) ->
 
 
 def _ran(experiment: design.Experiment, proposal: Proposal | None, given: ObservationIn) -> Pair:
-    """Design and outcome, checked."""
+    """Design and outcome, checked; an outcome with labels by its label, also where its number came."""
     ran = given.design if given.design is not None else (proposal.design if proposal is not None else {})
     with refusals("/design"):
         space = experiment.spec.model.space
@@ -167,7 +169,14 @@ def _ran(experiment: design.Experiment, proposal: Proposal | None, given: Observ
             variable.refuse_far(x)
     with refusals("/outcome"):
         experiment.spec.model.event((ran, given.outcome))
-    return dict(ran), dict(given.outcome)
+    return dict(ran), _labelled(experiment, given.outcome)
+
+
+def _labelled(experiment: design.Experiment, outcome: dict[str, Any]) -> dict[str, Any]:
+    """One form for what is stored and compared: "solves" and 1 are the same outcome of a table."""
+    named = {each.name: each for each in experiment.spec.model.outcomes if each.labels and each.name in outcome}
+    with refusals("/outcome"):
+        return {**outcome, **{name: each.decode(each.encode(outcome[name])) for name, each in named.items()}}
 
 
 @dataclass(frozen=True, kw_only=True)

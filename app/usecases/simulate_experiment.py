@@ -18,6 +18,7 @@ from app.usecases.read_experiment import refusals
 from bensemble_core import design
 from bensemble_core.design import Policy, simulate
 from bensemble_core.design.simulate import check_truth
+from bensemble_core.design.spaces import Variable
 from bensemble_core.errors import BensembleError
 
 N_DRAWS = 20
@@ -44,6 +45,8 @@ def check_simulation(services: Services, row: Experiment, wanted: SimulationIn) 
                 f"a staircase climbs one ordered design variable; this experiment has {', '.join(space.names)}",
                 pointer=f"/policies/{i}",
             )
+        if policy.name == "staircase" and policy.start is not None:
+            _check_start(space.variables[0], policy.start, pointer=f"/policies/{i}/start")
     n_trials = len(wanted.truths or range(wanted.n_draws or N_DRAWS)) * wanted.rounds * len(wanted.policies)
     cap = services.settings.max_simulated_trials
     if n_trials > cap:
@@ -52,6 +55,17 @@ def check_simulation(services: Services, row: Experiment, wanted: SimulationIn) 
             "simulate fewer of them, or several times with different seeds",
             pointer="/rounds",
         )
+
+
+def _check_start(variable: Variable, start: float, *, pointer: str) -> None:
+    low, high = min(variable.values or (variable.low,)), max(variable.values or (variable.high,))
+    if not low <= start <= high:
+        raise Malformed(
+            f"a staircase starts within the designs: expected {variable.name} from {low:g} to {high:g}, got {start:g}",
+            pointer=pointer,
+        )
+    with refusals(pointer):
+        variable.encode(start)
 
 
 def request_simulation(session: Session, experiment_id: str, wanted: SimulationIn) -> SimulationRequest:

@@ -343,6 +343,9 @@ def test_a_simulation_of_chosen_truths_and_its_refusals(service: Service) -> Non
         ({"truths": [{"phi": 1.0}]}, "/truths/0"),
         ({"truths": [{"theta": 5.0}, {"theta": 1e300}]}, "/truths/1"),
         ({"policies": [{"name": "fixed", "designs": [{"x": 1}]}]}, "/policies/0/designs"),
+        ({"policies": ["random", {"name": "staircase", "start": 400}]}, "/policies/1/start"),
+        ({"policies": [{"name": "staircase", "start": 0.5}]}, "/policies/0/start"),
+        ({"policies": [{"name": "staircase", "start": 4.5}]}, "/policies/0/start"),
         ({"n_draws": 5}, ""),
         ({"truths": [{"theta": 5.0}] * 1001, "rounds": 1000}, "/rounds"),
     ):

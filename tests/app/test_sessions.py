@@ -640,6 +640,41 @@ def test_no_note_is_made_of_what_no_rule_looks_at(database: Database, make_servi
         assert (learnt["stop"]["note"] is not None) == is_noted
 
 
+TABLE: dict[str, Any] = {
+    "table": {
+        "parameters": {"skill": [0, 1]},
+        "designs": [{"task": "easy"}, {"task": "hard"}],
+        "outcomes": ["fails", "solves"],
+        "probs": [[[0.4, 0.6], [0.1, 0.9]], [[0.9, 0.1], [0.3, 0.7]]],
+    }
+}
+
+
+def test_an_outcome_sent_by_its_number_is_kept_by_its_label(service: Service) -> None:
+    made = session(service, str(service.post("/experiments", TABLE, 201)["id"]))
+    proposal = propose(service, made["id"])
+    first = observe(service, made["id"], proposal_id=proposal["id"], outcome={"y": 1})
+    assert first["outcome"] == {"y": "solves"}
+    assert observe(service, made["id"], proposal_id=proposal["id"], outcome={"y": "solves"}) == first
+    assert observe(service, made["id"], proposal_id=proposal["id"], outcome={"y": 1}) == first
+    path = f"/sessions/{made['id']}/observations"
+    for other in (0, "fails"):
+        body = {"proposal_id": proposal["id"], "outcome": {"y": other}}
+        refused(service, "POST", path, 409, "has the outcome {'y': 'solves'}", json=body)
+    observe(service, made["id"], design={"task": "easy"}, outcome={"y": 0.0})
+    sheet = service.client.get(f"/v1/sessions/{made['id']}/rounds", params={"format": "csv"}).text
+    assert [row["y"] for row in csv.DictReader(io.StringIO(sheet))] == ["solves", "fails"]
+
+
+def test_the_csv_of_a_session_without_rounds_has_all_columns(service: Service) -> None:
+    made = session(service)
+    path = f"/v1/sessions/{made['id']}/rounds"
+    empty = service.client.get(path, params={"format": "csv"}).text
+    assert empty.startswith("n,xi,y,theta_mean,theta_sd,eig,")
+    trial(service, made["id"])
+    assert service.client.get(path, params={"format": "csv"}).text.splitlines()[0] == empty.strip()
+
+
 def test_a_number_that_is_not_finite_is_null_as_the_schema_says(service: Service) -> None:
     wide = {"theta": {"dist": "normal", "loc": 0, "scale": 1e200}}
     made = session(service, experiment(service, parameters=wide, stop={"max_rounds": 5}))
