@@ -1,5 +1,6 @@
 """The web application: routers, middleware, and the one place where errors become answers."""
 
+import json
 import logging
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -222,7 +223,29 @@ def _advice(error: dict[str, Any]) -> str:
         return "expected a number, got a list; send each row as one flat list of numbers, images too"
     if context.get("pattern") == WITHOUT_NUL:
         return "must not contain a NUL character"
-    return str(error["msg"]).removeprefix("Value error, ")
+    return str(error["msg"]).removeprefix("Value error, ") + _came(error)
+
+
+_TOLD = ("value_error", "assertion_error", "too_long", "too_short", "union_tag_invalid", "union_tag_not_found")
+"""Kinds of error whose own text says what came."""
+
+
+def _came(error: dict[str, Any]) -> str:
+    """What came, and what to do, where pydantic says only what was expected."""
+    kind, came = error["type"], error.get("input")
+    if kind in _TOLD:
+        return ""
+    if kind == "extra_forbidden":
+        return f"; got {str(error['loc'][-1])[:64]!r}: check its spelling, or leave it out"
+    if kind == "missing":
+        names = ", ".join(str(name)[:64] for name in list(came)[:10]) if isinstance(came, dict) else ""
+        return f"; got only {names}" if names else "; nothing came"
+    if isinstance(came, str) and kind.startswith("string_too"):
+        return f", got {len(came)}"
+    if came is None or isinstance(came, bool | int | float | str):
+        text = json.dumps(came, ensure_ascii=False)
+        return f", got {text if len(text) <= 80 else text[:80] + '…'}"
+    return ", got an object" if isinstance(came, dict) else ", got a list" if isinstance(came, list) else ""
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

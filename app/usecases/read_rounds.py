@@ -29,7 +29,7 @@ def read_rounds(
         .limit(limit)
     )
     with services.database.read() as session:
-        found = [(row, proposal) for row, proposal in session.execute(query)]
+        found: list[tuple[Observation, Proposal | None]] = [(row, proposal) for row, proposal in session.execute(query)]
     refresh(services, session_id, [row for row, _ in found])
     return found
 
