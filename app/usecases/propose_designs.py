@@ -157,7 +157,7 @@ def _jobs_of(session: Session, session_id: str, client_id: str) -> list[Job]:
     return [job for job in session.scalars(query) if job.payload["wanted"].get("client_id") == client_id]
 
 
-def cancel_proposals(session: Session, session_ids: Select[tuple[str]]) -> None:
+def cancel_proposals(session: Session, session_ids: Select[Any]) -> None:
     """Of sessions that nothing can be proposed to any more. Their rows are locked before the jobs' are, as by whoever
     writes proposals."""
     query = select(Job.id).where(
