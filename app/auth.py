@@ -42,6 +42,11 @@ class Caller:
         return self.sees(row.id if isinstance(row, Project) else getattr(row, "project_id", None))
 
     def demand(self, scope: Scope) -> None:
+        if not self.may(scope) and self.session_id is not None:
+            raise Forbidden(
+                "a session's token can propose, abandon, observe and read in its own session, and nothing else; use an "
+                f"API key with scope '{scope}' here"
+            )
         if not self.may(scope):
             held = ", ".join(self.scopes) or "none"
             raise Forbidden(f"this needs a key with scope '{scope}'; yours has: {held}. Ask an admin for a wider key.")
@@ -124,6 +129,9 @@ def authenticate(session: Session, secret: str | None) -> Caller:
 def _participant(session: Session, token: str) -> Caller:
     found = session.execute(_BY_TOKEN, {"digest": digest(token)}).one_or_none()
     if found is None:
-        raise Unauthorised("this session token is unknown, or its session was deleted; open a new session")
+        raise Unauthorised(
+            "this session token is unknown: it was revoked or replaced, or its session was deleted; have a new one "
+            "made with POST /v1/sessions/{id}/token, or open a new session"
+        )
     session_id, name = found
     return Caller(key_id=session_id, name=name, scopes=("label",), project_ids=frozenset(), session_id=session_id)

@@ -18,6 +18,8 @@ from app.supervisor import EX_CONFIG, Command, Supervisor
 if TYPE_CHECKING:
     from app.db.engine import Database
 
+WORKERS = {"trainer": "train,simulate", "scorer": "ingest,score,design"}
+"""Of `up`, with their queues: a simulation takes long, and no participant's proposal is to wait for it."""
 SWEEP_SECONDS = 600.0
 """How often a worker asks whether the storage wants sweeping."""
 
@@ -74,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     api.set_defaults(run=_api)
 
     worker = commands.add_parser("worker", help="run one worker; any number, on any number of machines")
-    worker.add_argument("--queues", default="ingest,score,train,design", help="comma-separated (default: all)")
+    worker.add_argument("--queues", default="ingest,score,train,design,simulate", help="comma-separated (default: all)")
     worker.add_argument("--device", help="auto, cpu, cuda or cuda:N (default: BENSEMBLE_DEVICE)")
     worker.set_defaults(run=_worker)
 
@@ -134,8 +136,7 @@ def _up(arguments: argparse.Namespace) -> int:
     return Supervisor(
         {
             "api": Command(argv=[*me, "api"], env={"BENSEMBLE_PORT": str(port)}),
-            "trainer": Command(argv=[*me, "worker", "--queues", "train"]),
-            "scorer": Command(argv=[*me, "worker", "--queues", "ingest,score,design"]),
+            **{name: Command(argv=[*me, "worker", "--queues", queues]) for name, queues in WORKERS.items()},
         }
     ).run()
 

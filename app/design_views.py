@@ -7,22 +7,25 @@ from sqlalchemy.orm import Session
 
 from app.db.tables import DesignSession, Experiment, Observation, Proposal, Simulation, SimulationResult
 from app.db.types import CLOCK
-from app.schemas.experiments import ExperimentOut, SimulationOut
+from app.schemas.experiments import ExperimentItem, ExperimentOut, SimulationOut
 from app.schemas.sessions import ObservationOut, ProposalBase, ProposalOut, RoundOut, SessionOut
 from app.usecases.record_observation import Recorded
 from app.views import job_state, job_view
 
 
-def experiment_view(session: Session, row: Experiment) -> ExperimentOut:
+def experiment_item(session: Session, row: Experiment) -> ExperimentItem:
     query = select(func.count()).select_from(DesignSession).where(DesignSession.experiment_id == row.id)
-    return ExperimentOut(
+    return ExperimentItem(
         id=row.id,
         name=row.name,
-        spec=row.spec,
         spec_hash=row.spec_hash,
         n_sessions=session.scalar(query) or 0,
         created_at=row.created_at,
     )
+
+
+def experiment_view(session: Session, row: Experiment) -> ExperimentOut:
+    return ExperimentOut(**experiment_item(session, row).model_dump(), spec=row.spec)
 
 
 def session_view(session: Session, row: DesignSession) -> SessionOut:
@@ -69,6 +72,7 @@ def observation_view(session: Session, recorded: Recorded) -> ObservationOut:
         proposal_id=row.proposal_id,
         design=row.design,
         outcome=row.outcome,
+        is_stale=row.is_stale,
         round=recorded.round,
         next=proposals_view(recorded.next) if recorded.next else None,
         next_job=job_view(session, recorded.next_job) if recorded.next_job is not None else None,
@@ -86,6 +90,7 @@ def round_view(row: Observation, proposal: Proposal | None) -> RoundOut:
         eig=proposal.eig if proposal is not None else None,
         design=row.design,
         outcome=row.outcome,
+        is_stale=row.is_stale,
         created_at=row.created_at,
     )
 

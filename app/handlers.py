@@ -12,10 +12,11 @@ HANDLERS = {
     "train_ensemble": "app.usecases.train_ensemble:train_ensemble",
 }
 QUEUES = {
-    "design": ("app.usecases.propose_designs", "app.usecases.simulate_experiment"),
+    "design": ("app.usecases.propose_designs",),
     "ingest": ("app.usecases.ingest_pool",),
     "score": ("app.usecases.rank_pool", "app.usecases.predict", "app.usecases.score_shards:prepare"),
+    "simulate": ("app.usecases.simulate_experiment",),
     "train": ("app.usecases.train_ensemble",),
 }
 """The queues, and what a worker's child imports, or calls with the settings, ahead of its first job, so that no job
-waits for it."""
+waits for it. Simulations have a queue of their own: a participant who waits for a proposal must not wait for one."""

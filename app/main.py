@@ -1,8 +1,9 @@
 """The web application: routers, middleware, and the one place where errors become answers."""
 
+import json
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
@@ -15,6 +16,7 @@ from sqlalchemy.exc import IntegrityError, NoResultFound, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Route
 
 from app.api import (
     catalogue,
@@ -90,9 +92,9 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
     )
     learning = (projects, pools, labels, ensembles, rankings, rounds, schedules)
     designing = (catalogue, experiments, sessions, proposals, observations, simulations)
-    for module in (*learning, *designing, jobs, keys, system):
-        app.include_router(module.router)
-    app.include_router(system.plain)
+    routers = [*(module.router for module in (*learning, *designing, jobs, keys, system)), system.plain]
+    for router in routers:
+        app.include_router(router)
     app.add_middleware(BodyCap, cap_of=_cap_of(settings))
     app.add_middleware(RequestLog)
     if settings.cors_origins:
@@ -103,7 +105,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key"],
             expose_headers=["Location", "Idempotent-Replayed", "Retry-After", "X-Request-Id"],
         )
-    _handle_errors(app)
+    _handle_errors(app, [*app.routes, *(route for router in routers for route in router.routes)])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 
@@ -115,7 +117,7 @@ def _cap_of(settings: Settings) -> Any:
     )
 
 
-def _handle_errors(app: FastAPI) -> None:
+def _handle_errors(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     @app.exception_handler(Problem)
     def _problem(request: Request, error: Problem) -> JSONResponse:
         return problem_response(error)
@@ -133,9 +135,12 @@ def _handle_errors(app: FastAPI) -> None:
         if error.status_code == 400:  # FastAPI's word for JSON that is not UTF-8, too deep, or has endless integers
             return problem_response(Malformed("the body can't be read as JSON; check its encoding, depth and numbers"))
         title = HTTPStatus(error.status_code).phrase
-        detail = _wrong_address(request, error) or str(error.detail)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = _allowed(request, routes)
+        detail = _wrong_address(request, headers, error.status_code) or str(error.detail)
         body = {"type": "about:blank", "title": title, "status": error.status_code, "detail": detail}
-        return ProblemResponse(body, error.status_code, headers=dict(error.headers or {}))
+        return ProblemResponse(body, error.status_code, headers=headers)
 
     @app.exception_handler(IntegrityError)
     def _integrity(request: Request, error: IntegrityError) -> JSONResponse:
@@ -167,14 +172,20 @@ def _handle_errors(app: FastAPI) -> None:
         return problem_response(Problem("an unforeseen error; it is in the service's log"))
 
 
-def _wrong_address(request: Request, error: HTTPException) -> str | None:
+def _allowed(request: Request, routes: Sequence[BaseRoute]) -> str:
+    """The router names the methods of an address's first route only, but here each method is a route of its own."""
+    there = [route for route in routes if isinstance(route, Route) and route.path_regex.match(request.url.path)]
+    return ", ".join(sorted({method for route in there for method in route.methods or ()}))
+
+
+def _wrong_address(request: Request, headers: dict[str, str], status: int) -> str | None:
     """In place of the bare phrases of the router."""
     asked = f"{request.method} {request.url.path}"
-    if error.status_code == 404:
+    if status == 404:
         advice = "leave out the slash at its end" if request.url.path.endswith("/") else "see /docs for what there is"
         return f"there is no {asked:.200}; {advice}"
-    if error.status_code == 405:
-        return f"there is no {asked:.200}; this address takes {(error.headers or {}).get('Allow', 'other methods')}"
+    if status == 405:
+        return f"there is no {asked:.200}; this address takes {headers['Allow']}"
     return None
 
 
@@ -212,7 +223,29 @@ def _advice(error: dict[str, Any]) -> str:
         return "expected a number, got a list; send each row as one flat list of numbers, images too"
     if context.get("pattern") == WITHOUT_NUL:
         return "must not contain a NUL character"
-    return str(error["msg"]).removeprefix("Value error, ")
+    return str(error["msg"]).removeprefix("Value error, ") + _came(error)
+
+
+_TOLD = ("value_error", "assertion_error", "too_long", "too_short", "union_tag_invalid", "union_tag_not_found")
+"""Kinds of error whose own text says what came."""
+
+
+def _came(error: dict[str, Any]) -> str:
+    """What came, and what to do, where pydantic says only what was expected."""
+    kind, came = error["type"], error.get("input")
+    if kind in _TOLD:
+        return ""
+    if kind == "extra_forbidden":
+        return f"; got {str(error['loc'][-1])[:64]!r}: check its spelling, or leave it out"
+    if kind == "missing":
+        names = ", ".join(str(name)[:64] for name in list(came)[:10]) if isinstance(came, dict) else ""
+        return f"; got only {names}" if names else "; nothing came"
+    if isinstance(came, str) and kind.startswith("string_too"):
+        return f", got {len(came)}"
+    if came is None or isinstance(came, bool | int | float | str):
+        text = json.dumps(came, ensure_ascii=False)
+        return f", got {text if len(text) <= 80 else text[:80] + '…'}"
+    return ", got an object" if isinstance(came, dict) else ", got a list" if isinstance(came, list) else ""
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

@@ -4,14 +4,15 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Response
 from sqlalchemy import select
+from sqlalchemy.orm import defer
 
 from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.db.tables import Experiment
 from app.deps import Context, EdgeRoute, anyone, computes, on
-from app.design_views import experiment_view
+from app.design_views import experiment_item, experiment_view
 from app.errors import Forbidden
 from app.schemas.common import Page
-from app.schemas.experiments import EXAMPLE, ExperimentChange, ExperimentOut, ModelOut, Spec
+from app.schemas.experiments import EXAMPLE, ExperimentChange, ExperimentItem, ExperimentOut, ModelOut, Spec
 from app.usecases.create_experiment import change_experiment, checked, create_experiment, understood
 from app.usecases.delete_things import delete_experiment
 
@@ -45,12 +46,13 @@ def post_experiment(
 @router.get("/experiments", responses=problems(), summary="List experiments")
 def list_experiments(
     context: Annotated[Context[None], anyone("read")], cursor: Cursor = None, limit: Limit = 100
-) -> Page[ExperimentOut]:
+) -> Page[ExperimentItem]:
+    """Without their specs: each experiment by itself has it."""
     if context.caller.project_ids is not None:
         return Page(items=[], next_cursor=None)
-    query = select(Experiment)
+    query = select(Experiment).options(defer(Experiment.spec, raiseload=True))
     return page_by_id(
-        context.session, query, Experiment.id, cursor, limit, lambda row: experiment_view(context.session, row)
+        context.session, query, Experiment.id, cursor, limit, lambda row: experiment_item(context.session, row)
     )
 
 

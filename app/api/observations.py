@@ -7,19 +7,19 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from app.api.common import Cursor, Limit, problems, problems_of_change
 from app.api.labels import _cell
-from app.db.tables import DesignSession, Observation, Proposal
+from app.db.tables import DesignSession
 from app.deps import Context, EdgeRoute, computes, on
 from app.design_views import observation_view, round_view
 from app.errors import Malformed
 from app.schemas.common import Page, decode_cursor, encode_cursor
 from app.schemas.experiments import Design
 from app.schemas.sessions import EigOut, ObservationIn, ObservationOut, PosteriorOut, RoundOut, StandingOut
+from app.services import Services
 from app.usecases.read_posterior import Form, read_eig, read_posterior, read_stop
+from app.usecases.read_rounds import Columns, read_columns, read_rounds
 from app.usecases.record_observation import record_observation
 from app.usecases.undo_observation import undo_observation
 
@@ -44,7 +44,7 @@ def post_observation(
     return observation_view(context.session, recorded)
 
 
-@router.delete("/observations/{n}", status_code=204, responses=problems(404), summary="Take an outcome back")
+@router.delete("/observations/{n}", status_code=204, responses=problems(404, 409), summary="Take an outcome back")
 def remove_observation(
     session_id: str,
     n: Annotated[int, Path(ge=1, le=2**31, description="The observation's number.")],
@@ -111,6 +111,7 @@ def get_stop(
     response_model=Page[RoundOut],
     summary="List what was observed",
 )
+@computes
 def list_rounds(
     session_id: str,
     context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
@@ -118,37 +119,39 @@ def list_rounds(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Any:
-    """In order, each with what it taught when it was recorded. An outcome taken back is not among them, and what was
-    said of later ones is left as it was. CSV has all of them, and no pages."""
+    """In order, each with what it taught given those before it. An outcome taken back is not among them, and what
+    later ones taught is computed anew when they are read; what took too long for that has nulls and `is_stale`. CSV has
+    all of them, and no pages."""
     if format == "csv":
-        return Response(_csv(_rounds(context.session, session_id, 0, None)), media_type="text/csv")
+        columns = read_columns(context.services, session_id)
+        return Response(_csv(_rounds(context.services, session_id), columns), media_type="text/csv")
     after = decode_cursor(cursor, int)
-    found = _rounds(context.session, session_id, after[0] if after is not None else 0, limit + 1)
+    found = _rounds(context.services, session_id, after=after[0] if after is not None else 0, limit=limit + 1)
     following = encode_cursor(found[limit - 1].n) if len(found) > limit else None
     return Page[RoundOut](items=found[:limit], next_cursor=following)
 
 
-def _rounds(session: Session, session_id: str, after: int, limit: int | None) -> list[RoundOut]:
-    query = (
-        select(Observation, Proposal)
-        .outerjoin(Proposal, Proposal.id == Observation.proposal_id)
-        .where(Observation.session_id == session_id, Observation.n > after)
-        .order_by(Observation.n)
-        .limit(limit)
-    )
-    return [round_view(row, proposal) for row, proposal in session.execute(query)]
+def _rounds(services: Services, session_id: str, **page: int) -> list[RoundOut]:
+    return [round_view(row, proposal) for row, proposal in read_rounds(services, session_id, **page)]
 
 
-def _csv(rounds: list[RoundOut]) -> str:
-    """One line an observation; designs, outcomes and parameters have a column each."""
-    designs, outcomes, parameters = (
-        sorted({name for each in rounds for name in getattr(each, kind) or ()})
-        for kind in ("design", "outcome", "posterior")
-    )
+def _csv(rounds: list[RoundOut], columns: Columns) -> str:
+    """One line an observation; designs, outcomes and parameters have a column each, also where nothing was observed."""
+    designs, outcomes, parameters = columns
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     learnt = [f"{name}_{what}" for name in parameters for what in ("mean", "sd")]
-    fields = ("eig", "entropy_drop", "kl", "surprise", "log_evidence", "proposal_id", "client_id", "created_at")
+    fields = (
+        "eig",
+        "entropy_drop",
+        "kl",
+        "surprise",
+        "log_evidence",
+        "proposal_id",
+        "client_id",
+        "created_at",
+        "is_stale",
+    )
     writer.writerow(["n", *designs, *outcomes, *learnt, *fields])
     for each in rounds:
         known = each.posterior or {}

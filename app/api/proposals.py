@@ -36,7 +36,8 @@ def post_proposal(
 ) -> Any:
     """The design with the highest expected information gain (or utility) for its cost, given what was observed and
     what is pending. The same spec, seed and outcomes give the same proposals. A `client_id` gets its pending ones
-    again, as they were. A stopping rule that holds is told and does not keep you from going on."""
+    again, as they were; where those are not what `count`, `fixed` and `excluded` ask for now, that is a 409. A stopping
+    rule that holds is told and does not keep you from going on."""
     cap = context.services.settings.max_design_work
     found = propose_designs(context.services, context.session, session_id, wanted, cap=cap)
     if not isinstance(found, Expensive):

@@ -3,17 +3,18 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Response
-from sqlalchemy import delete, select
+from sqlalchemy import select
 
 from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
-from app.db import sessions
 from app.db.tables import DesignSession, Experiment
-from app.db.types import CLOCK
 from app.deps import Context, TokenRoute, on
 from app.design_views import session_view
 from app.schemas.common import Page
-from app.schemas.sessions import NewSessionOut, SessionChange, SessionIn, SessionOut
+from app.schemas.sessions import NewSessionOut, SessionChange, SessionIn, SessionOut, SessionTokenOut
+from app.usecases.change_session import change_session
+from app.usecases.delete_things import delete_session
 from app.usecases.open_session import open_session
+from app.usecases.reissue_token import reissue_token, revoke_token
 
 router = APIRouter(prefix="/v1", tags=["sessions"], route_class=TokenRoute)
 
@@ -62,15 +63,34 @@ def patch_session(
     context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")],
     wanted: SessionChange,
 ) -> SessionOut:
-    changes: dict[str, object] = {} if wanted.name is None else {"name": wanted.name}
-    if wanted.closed is not None:
-        changes["closed_at"] = CLOCK if wanted.closed else None
-    return session_view(context.session, sessions.change(context.session, session_id, observes=False, **changes))
+    return session_view(context.session, change_session(context.session, session_id, wanted))
+
+
+@router.post(
+    "/sessions/{session_id}/token", status_code=201, responses=problems_of_change(404), summary="Reissue a token"
+)
+def post_token(
+    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
+) -> SessionTokenOut:
+    """A new token for the session; the one before is refused from now on. Shown in this answer only, and a replay
+    leaves it out."""
+    return SessionTokenOut(session_id=session_id, token=reissue_token(context.session, session_id))
+
+
+@router.delete(
+    "/sessions/{session_id}/token", status_code=204, responses=problems(404), summary="Revoke a session's token"
+)
+def remove_token(
+    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
+) -> None:
+    """It is refused from now on. The session stays as it is, and can be given a new one."""
+    revoke_token(context.session, session_id)
 
 
 @router.delete("/sessions/{session_id}", status_code=204, responses=problems(404), summary="Delete a session")
 def remove_session(
     session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
 ) -> None:
-    """With its proposals and observations. Sessions that started from it keep what they took over."""
-    context.session.execute(delete(DesignSession).where(DesignSession.id == session_id))
+    """With its proposals and observations; jobs that make proposals are cancelled. Sessions that started from it keep
+    what they took over."""
+    delete_session(context.session, session_id)

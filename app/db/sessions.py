@@ -57,7 +57,7 @@ def read(session: Session, session_id: str) -> State:
         raise NotFound(f"there is no session {session_id!r} any more")
     row, spec_hash = found
     seen = (
-        select(Observation.n, Observation.design, Observation.outcome)
+        select(Observation.design, Observation.outcome)
         .where(Observation.session_id == session_id)
         .order_by(Observation.n)
     )
@@ -79,8 +79,8 @@ def read(session: Session, session_id: str) -> State:
         version=row.version,
         is_closed=row.closed_at is not None,
         prior=[(each["design"], each["outcome"]) for each in row.prior_observations],
-        observed=[(design, outcome) for _, design, outcome in observed],
-        last_n=observed[-1].n if observed else 0,
+        observed=[(design, outcome) for design, outcome in observed],
+        last_n=row.last_n,
         pending=[p for p in proposals if p.id not in lapsed],
         expired=lapsed,
         now=now,
@@ -88,11 +88,16 @@ def read(session: Session, session_id: str) -> State:
 
 
 def take(session: Session, state: State, *, observes: bool) -> int:
-    """Lock the session, if it is still as it was read, for a change; its new round. Lapsed proposals become stale."""
+    """Lock the session, if it is still as it was read, for a change; its new round. Who observes takes the next number
+    of an observation, too. Lapsed proposals become stale."""
     query = (
         update(DesignSession)
         .where(DesignSession.id == state.id, DesignSession.version == state.version)
-        .values(version=DesignSession.version + 1, round=DesignSession.round + int(observes))
+        .values(
+            version=DesignSession.version + 1,
+            round=DesignSession.round + int(observes),
+            last_n=DesignSession.last_n + int(observes),
+        )
         .returning(DesignSession.round)
     )
     number = session.execute(query).scalar_one_or_none()
@@ -116,6 +121,18 @@ def change(session: Session, session_id: str, *, observes: bool, **columns: Any)
     if row is None:
         raise NotFound(f"there is no session {session_id!r} any more")
     return row
+
+
+def change_open(session: Session, session_id: str, *, observes: bool) -> DesignSession:
+    """The same, refused where the session is closed: it is then only read."""
+    row = change(session, session_id, observes=observes)
+    refuse_closed(row.closed_at is not None)
+    return row
+
+
+def refuse_closed(is_closed: bool) -> None:
+    if is_closed:
+        raise Conflict("this session is closed and can only be read; reopen it with PATCH, or open another")
 
 
 def settle(session: Session | None, attempt: Callable[[], T]) -> T:

@@ -5,7 +5,7 @@ database's."""
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Float, ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy import Float, ForeignKey, Index, String, Text, UniqueConstraint, false, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from app.db.types import CLOCK, BigInt, Json, UtcDateTime
@@ -267,7 +267,8 @@ class DesignSession(Base):
     """One participant or sample. Its row is the lock of its proposals and observations, and nobody else's.
 
     `version` counts every change, so that what was computed from an older state is not written; `round` counts only
-    those of the observations, and is what a client sees.
+    those of the observations, and is what a client sees. `last_n` is the newest number of an observation, also of one
+    that was taken back: were it given again, a repeated undo would take back another outcome.
     """
 
     __tablename__ = "session"
@@ -280,6 +281,7 @@ class DesignSession(Base):
     prior_observations: Mapped[list[Any]]  # {id, design, outcome} of other sessions, as they were when this one began
     round: Mapped[int] = mapped_column(default=0)
     version: Mapped[int] = mapped_column(default=0)
+    last_n: Mapped[int] = mapped_column(default=0, server_default="0")
     token_digest: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
     closed_at: Mapped[datetime | None]
@@ -307,7 +309,8 @@ class Proposal(Base):
 
 
 class Observation(Base):
-    """What was run and what came out. `answer` is what was learnt from it, as it was told then."""
+    """What was run and what came out. `answer` is what was learnt from it, as it was told then; `is_stale` after an
+    earlier one was taken back, until it is computed anew."""
 
     __tablename__ = "observation"
     __table_args__ = (UniqueConstraint("session_id", "n"),)
@@ -320,6 +323,7 @@ class Observation(Base):
     design: Mapped[dict[str, Any]]
     outcome: Mapped[dict[str, Any]]
     answer: Mapped[dict[str, Any]]
+    is_stale: Mapped[bool] = mapped_column(default=False, server_default=false())
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
 
 

@@ -2,11 +2,12 @@
 
 import base64
 import json
+import math
 import re
 from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from app.errors import Malformed
 
@@ -21,6 +22,12 @@ Name = Annotated[Storable, Field(min_length=1, max_length=200)]
 Whole = Annotated[int, Field(strict=True)]  # neither "3" nor true is a number
 Seed = Annotated[Whole, Field(ge=0, lt=2**63, description="Same seed, same answer.")]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]  # neither "1.5" nor true is a number
+Result = Annotated[
+    float | None,
+    BeforeValidator(lambda value: value if not isinstance(value, float) or math.isfinite(value) else None),
+    Field(description="Null where it is infinite or undefined, which JSON cannot say."),
+]
+"""A number that was computed and need not be finite, as the sd under a prior of 1e200."""
 Many = Annotated[list[T], Field(fail_fast=True)]
 """A list that may be long: its first mistake is told, for a list of all could be far larger than the body."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from app.schemas.common import In, JobOut, Name, Number, Out, Seed
+from app.schemas.common import In, JobOut, Name, Number, Out, Result, Seed
 
 Spec = dict[str, JsonValue]
 Design = dict[str, JsonValue]
@@ -19,13 +19,20 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-class ExperimentOut(Out):
+class ExperimentItem(Out):
+    """An experiment in a list: without its spec, which can be megabytes long."""
+
     id: str
     name: str
-    spec: dict[str, Any]
     spec_hash: str = Field(description="SHA-256 of the spec, its keys sorted: two of one hash are the same experiment.")
     n_sessions: int
     created_at: datetime
+
+
+class ExperimentOut(ExperimentItem):
+    """An experiment with its spec."""
+
+    spec: dict[str, Any]
 
 
 class ExperimentChange(In):
@@ -101,10 +108,10 @@ class CurveOut(Out):
     """Averages over the truths, one number for each round from 0 (nothing observed yet) on."""
 
     policy: str
-    sd: dict[str, list[float]] = Field(description="Posterior standard deviation of each parameter.")
-    rmse: dict[str, list[float]] = Field(description="Error of the posterior mean.")
+    sd: dict[str, list[Result]] = Field(description="Posterior standard deviation of each parameter.")
+    rmse: dict[str, list[Result]] = Field(description="Error of the posterior mean.")
     coverage: dict[str, list[float]] = Field(description="Share of truths inside the central 95 % interval.")
-    information: list[float] = Field(description="log p(truth | outcomes) − log p(truth), in nats.")
+    information: list[Result] = Field(description="log p(truth | outcomes) − log p(truth), in nats.")
     n_truths: int
 
 

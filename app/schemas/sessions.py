@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from app.schemas.common import In, JobOut, Name, Out, Seed, Storable
+from app.schemas.common import In, JobOut, Name, Out, Result, Seed, Storable
 from app.schemas.experiments import Design
 
 Id = Annotated[Storable, Field(max_length=36)]
@@ -32,7 +32,11 @@ class SessionIn(In):
 
 class SessionChange(In):
     name: Name | None = None
-    closed: bool | None = Field(None, description="A closed session takes neither proposals nor observations.")
+    closed: bool | None = Field(
+        None,
+        description="A closed session can only be read: it hands out no proposals and takes no outcomes, not even of "
+        "trials that were proposed before; nothing is abandoned or taken back.",
+    )
 
 
 class SessionOut(Out):
@@ -57,6 +61,11 @@ class NewSessionOut(SessionOut):
     )
 
 
+class SessionTokenOut(Out):
+    session_id: str
+    token: str | None = Field(description="In place of the one before. Shown once: a replay has null here.")
+
+
 class StopOut(Out):
     stop: bool
     reasons: list[str] = Field(description="The rules that hold, also where they do not suffice to stop.")
@@ -65,9 +74,9 @@ class StopOut(Out):
 
 class RunnerUpOut(Out):
     design: dict[str, Any]
-    eig: float
-    se: float
-    score: float
+    eig: Result
+    se: Result
+    score: Result
 
 
 class ProposalIn(In):
@@ -92,10 +101,10 @@ class ProposalBase(Out):
     eig: float = Field(description="Expected information gain in nats, beyond that of all pending designs.")
     se: float = Field(description="How far `eig` may be off.")
     method: str
-    joint_eig: float = Field(description="That of the design and all pending ones together.")
-    score: float = Field(description="What was maximised: eig, or utility, for its cost.")
-    cost: float
-    utility: float | None
+    joint_eig: Result = Field(description="That of the design and all pending ones together.")
+    score: Result = Field(description="What was maximised: eig, or utility, for its cost.")
+    cost: Result
+    utility: Result
     chosen: str = Field(description="best | tie | random")
     runner_up: RunnerUpOut | None
     stop: StopOut
@@ -139,24 +148,24 @@ class ObservationIn(In):
 
 
 class ParameterOut(Out):
-    mean: float
-    sd: float
-    quantiles: dict[str, float]
+    mean: Result
+    sd: Result
+    quantiles: dict[str, Result]
 
 
 class GuardsOut(Out):
     """Signs of a wrong model or an overstretched approximation."""
 
-    surprise: float
-    tail: float = Field(description="Share of outcomes at least as surprising, under the model.")
+    surprise: Result
+    tail: Result = Field(description="Share of outcomes at least as surprising, under the model.")
     repeats: int
-    edge_mass: float
+    edge_mass: Result
     ess: float | None = Field(description="Effective number of points; null for a posterior in closed form.")
     warnings: list[str]
 
 
 class Learnt(Out):
-    n: int = Field(description="Number of this observation in its session.")
+    n: int = Field(description="Number of this observation in its session; never given again, after an undo neither.")
     posterior: dict[str, ParameterOut] | None = Field(
         description="Null, like all that follows from it, where it takes longer than a request may; `warnings` say so."
     )
@@ -167,6 +176,10 @@ class Learnt(Out):
     guards: GuardsOut | None
     warnings: list[str]
     stop: StopOut
+    is_stale: bool = Field(
+        description="An earlier outcome was taken back, and what this one taught could not be computed anew in the "
+        "time of a request: the figures are null. Read the rounds again; it goes on where it was."
+    )
 
 
 class ObservationOut(Learnt):
@@ -184,7 +197,7 @@ class ObservationOut(Learnt):
 
 
 class RoundOut(Learnt):
-    """One observation, and what was said of it then."""
+    """One observation and what it taught, given those before it that were not taken back."""
 
     proposal_id: str | None
     client_id: str | None
@@ -196,14 +209,14 @@ class RoundOut(Learnt):
 
 
 class GridOut(Out):
-    values: dict[str, list[float]]
-    weights: list[float]
+    values: dict[str, list[Result]]
+    weights: list[Result]
 
 
 class MarginalOut(Out):
-    values: list[float]
-    densities: list[float] = Field(description="Masses, for a parameter of few values.")
-    hdi: tuple[float, float]
+    values: list[Result]
+    densities: list[Result] = Field(description="Masses, for a parameter of few values.")
+    hdi: tuple[Result, Result]
 
 
 class PosteriorOut(Out):
@@ -212,27 +225,27 @@ class PosteriorOut(Out):
     round: int
     method: str = Field(description="grid | listed | particles | gaussian")
     posterior: dict[str, ParameterOut]
-    covariance: dict[str, dict[str, float]]
-    log_evidence: float
-    entropy: float | None
-    error: float = Field(description="How far `log_evidence` may be off.")
-    ess: float | None = Field(description="Effective number of points; null for a posterior in closed form.")
-    edge_mass: float
+    covariance: dict[str, dict[str, Result]]
+    log_evidence: Result
+    entropy: Result
+    error: Result = Field(description="How far `log_evidence` may be off.")
+    ess: Result = Field(description="Effective number of points; null for a posterior in closed form.")
+    edge_mass: Result
     grid: GridOut | None = None
-    samples: dict[str, list[float]] | None = None
+    samples: dict[str, list[Result]] | None = None
     marginals: dict[str, MarginalOut] | None = None
 
 
 class EstimateOut(Out):
     design: dict[str, Any]
-    eig: float
-    se: float
+    eig: Result
+    se: Result
     method: str
-    cost: float
-    score: float
-    utility: float | None
-    lower: float | None
-    upper: float | None
+    cost: Result
+    score: Result
+    utility: Result
+    lower: Result
+    upper: Result
 
 
 class EigOut(Out):

@@ -9,7 +9,7 @@ from app.errors import Conflict
 
 def abandon_proposal(session: Session, proposal: Proposal, reason: str) -> Proposal:
     """Of no effect on one that was abandoned before; an outcome that comes later is taken all the same."""
-    sessions.change(session, proposal.session_id, observes=False)
+    sessions.change_open(session, proposal.session_id, observes=False)
     found = session.get_one(Proposal, proposal.id, populate_existing=True)
     if found.status == "observed":
         raise Conflict("this proposal has its outcome already; there is nothing to abandon")

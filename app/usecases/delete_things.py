@@ -1,13 +1,14 @@
-"""Delete projects, pools and experiments: their rows at once, their files by a job that can be tried again."""
+"""Delete projects, pools, experiments and sessions: rows at once, files by a job that can be tried again."""
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from app.db import projects
-from app.db.tables import Ensemble, Experiment, Job, Pool, Prediction, Project, Ranking, Simulation
+from app.db import projects, sessions
+from app.db.tables import DesignSession, Ensemble, Experiment, Job, Pool, Prediction, Project, Ranking, Simulation
 from app.jobs import queue
 from app.jobs.context import JobContext
 from app.services import job_services
+from app.usecases.propose_designs import cancel_proposals
 
 
 def delete_project(session: Session, project: Project) -> None:
@@ -44,10 +45,19 @@ def delete_pool(session: Session, pool: Pool) -> None:
 
 
 def delete_experiment(session: Session, experiment: Experiment) -> None:
+    ids = select(DesignSession.id).where(DesignSession.experiment_id == experiment.id)
+    session.execute(ids.order_by(DesignSession.id).with_for_update())
+    cancel_proposals(session, ids)
     for job_id in session.scalars(select(Simulation.job_id).where(Simulation.experiment_id == experiment.id)):
         if session.get(Job, job_id) is not None:
             queue.request_cancel(session, job_id)
     session.execute(delete(Experiment).where(Experiment.id == experiment.id))
+
+
+def delete_session(session: Session, session_id: str) -> None:
+    sessions.change(session, session_id, observes=False)
+    cancel_proposals(session, select(DesignSession.id).where(DesignSession.id == session_id))
+    session.execute(delete(DesignSession).where(DesignSession.id == session_id))
 
 
 def _queue_deletion(session: Session, prefixes: list[str]) -> None:

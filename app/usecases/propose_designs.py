@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from app.db import sessions
@@ -44,22 +44,26 @@ class Draft:
 def propose_designs(
     services: Services, session: Session, session_id: str, wanted: ProposalIn, *, cap: float
 ) -> list[Proposal] | Expensive:
-    """The client's own pending proposals, if it has any; else new ones, for which all pending ones count as run."""
+    """The client's own pending proposals, if it has any and they are what it asks for; else new ones, for which all
+    pending ones count as run."""
 
     def attempt() -> list[Proposal] | Expensive:
         with services.database.read() as reading:
             state = sessions.read(reading, session_id)
-        if own := pending_of(state, wanted.client_id):
-            return own
-        if state.is_closed:
-            raise Conflict("this session is closed; reopen it with PATCH, or open another")
+        sessions.refuse_closed(state.is_closed)
+        own = pending_of(state, wanted.client_id)
+        if own and not (wanted.fixed or wanted.excluded):
+            return as_asked(None, own, wanted)
         experiment = experiment_of(services, state)
         check_choice(experiment, wanted)
+        if own:
+            return as_asked(experiment, own, wanted)
         pending = [proposal.design for proposal in state.pending]
         work = experiment.work(len(state.observations), wanted.count, len(pending))
         draft = affordable_draft(services, state, experiment, state.observations, pending, wanted, cap=cap)
         if isinstance(draft, str):
             job = queue_proposal(session, session_id, wanted, version=state.version)
+            _refuse_other_wish(job, wanted)
             return Expensive(job=job, work=work, reason=draft)
         if not draft.proposals:
             raise Conflict("no design is left that is allowed and affordable; fix or exclude fewer, or stop here")
@@ -73,10 +77,51 @@ def pending_of(state: State, client_id: str | None) -> list[Proposal]:
     return [p for p in state.pending if client_id is not None and p.client_id == client_id]
 
 
+def as_asked(experiment: design.Experiment | None, own: list[Proposal], wanted: ProposalIn) -> list[Proposal]:
+    """A client's pending proposals, refused where they are not what it asks for now."""
+    why = None
+    if "count" in wanted.model_fields_set and wanted.count != len(own):
+        why = f"{len(own)} of them, not {wanted.count}"
+    if experiment is not None:
+        space = experiment.spec.model.space
+        fixed, excluded = space.partial(wanted.fixed), [space.encode(each) for each in wanted.excluded]
+        for proposal in own:
+            at = space.partial(proposal.design)
+            if any(at[name] != value for name, value in fixed.items()):
+                why = f"{proposal.design}, which has not the fixed {wanted.fixed}"
+            elif space.encode(proposal.design) in excluded:
+                why = f"{proposal.design}, which is excluded"
+    if why is None:
+        return own
+    raise Conflict(
+        f"client {wanted.client_id!r} has proposals pending already: {why}. Answer them, or abandon them with POST "
+        f"/v1/proposals/{own[0].id}/abandon, and ask again; or ask for what is pending, without these",
+        proposal_ids=[proposal.id for proposal in own],
+    )
+
+
+def _refuse_other_wish(job: Job, wanted: ProposalIn) -> None:
+    """A client has one job at a time: it must not take what it asks for now to be what that job makes."""
+    under_way = ProposalIn.model_validate(job.payload["wanted"])
+    asked = wanted.model_dump(include={"count", "fixed", "excluded"}, exclude_unset=True)
+    for name, value in asked.items():
+        made = getattr(under_way, name)
+        if value not in ({}, [], made):
+            raise Conflict(
+                f"a job makes a proposal for client {wanted.client_id!r} already, with {name} {made}, not {value}; "
+                "wait for it and answer or abandon what it proposes, or cancel it",
+                job_id=job.id,
+            )
+
+
 def queue_proposal(session: Session, session_id: str, wanted: ProposalIn, *, version: int) -> Job:
     """One job for one client, however often it asks, until it has ended. One that failed for the same wish, the session
     being as it is now, is told for a while: who asks in a loop would otherwise have it tried for ever."""
-    payload = {"session_id": session_id, "wanted": wanted.model_dump(mode="json"), "version": version}
+    payload = {
+        "session_id": session_id,
+        "wanted": wanted.model_dump(mode="json", exclude_unset=True),
+        "version": version,
+    }
     if wanted.client_id is None:
         return queue.enqueue(session, kind="propose", queue="design", payload=payload).job
     of_client = _jobs_of(session, session_id, wanted.client_id)
@@ -109,7 +154,20 @@ def _jobs_of(session: Session, session_id: str, client_id: str) -> list[Job]:
         )
         .order_by(Job.id.desc())
     )
-    return [job for job in session.scalars(query) if job.payload["wanted"]["client_id"] == client_id]
+    return [job for job in session.scalars(query) if job.payload["wanted"].get("client_id") == client_id]
+
+
+def cancel_proposals(session: Session, session_ids: Select[Any]) -> None:
+    """Of sessions that nothing can be proposed to any more. Their rows are locked before the jobs' are, as by whoever
+    writes proposals."""
+    query = select(Job.id).where(
+        Job.queue == "design",
+        Job.status.in_(("queued", "running")),
+        Job.kind == "propose",
+        Job.payload["session_id"].as_string().in_(session_ids),
+    )
+    for job_id in session.scalars(query).all():
+        queue.request_cancel(session, job_id)
 
 
 def check_choice(experiment: design.Experiment, wanted: ProposalIn) -> None:
@@ -227,13 +285,13 @@ def propose(job: JobContext) -> None:
 def _propose_once(services: Services, job: JobContext, wanted: ProposalIn, result: dict[str, Any]) -> None:
     with job.database.read() as reading:
         state = sessions.read(reading, job.payload["session_id"])
-    own = pending_of(state, wanted.client_id)
-    if own:
-        with job.finish({**result, "proposals": [_told(row) for row in own]}):
-            return
     if state.is_closed:
         raise Conflict("the session was closed before its proposal was computed")
     experiment = experiment_of(services, state)
+    if own := pending_of(state, wanted.client_id):
+        told = [_told(row) for row in as_asked(experiment, own, wanted)]
+        with job.finish({**result, "proposals": told}):
+            return
     pending = [proposal.design for proposal in state.pending]
     draft = draft_proposals(experiment, state.observations, len(state.prior), pending, wanted)
     if not draft.proposals:

@@ -1,6 +1,5 @@
 """What a session stands at: the posterior in several forms, the EIG of designs, the stopping rules."""
 
-import math
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -9,8 +8,8 @@ from app.db.sessions import State
 from app.errors import Conflict, Malformed
 from app.schemas.sessions import EigOut, EstimateOut, GridOut, MarginalOut, PosteriorOut, StandingOut
 from app.services import Services
+from app.usecases.learn_outcome import PATIENCE, stop_state
 from app.usecases.read_experiment import experiment_of, refusals
-from app.usecases.record_observation import PATIENCE, stop_state
 from bensemble_core import design
 from bensemble_core.design.belief import PointBelief
 
@@ -58,17 +57,12 @@ def _posterior(services: Services, session_id: str, form: Form, *, n: int, seed:
             posterior=design.summary(belief),
             covariance={name: dict(zip(belief.names, row, strict=True)) for name, row in rows},
             log_evidence=belief.log_evidence - start,
-            entropy=_finite(belief.entropy),
+            entropy=belief.entropy,
             error=belief.error,
-            ess=_finite(belief.ess),
+            ess=belief.ess,
             edge_mass=belief.edge_mass,
             **extra,
         )
-
-
-def _finite(value: float) -> float | None:
-    """JSON knows no infinity."""
-    return value if math.isfinite(value) else None
 
 
 def _grid(belief: design.Belief) -> GridOut:

@@ -1,7 +1,7 @@
 """Record an outcome, say what it taught, and propose the next design in the same breath."""
 
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
@@ -12,9 +12,9 @@ from app.db.sessions import Pair, State
 from app.db.tables import Job, Observation, Proposal
 from app.db.types import new_id
 from app.errors import Conflict, NotFound, Problem
-from app.jobs.context import storable
 from app.schemas.sessions import ObservationIn, ProposalIn
 from app.services import Services
+from app.usecases.learn_outcome import learnt, plain_stop, stop_state
 from app.usecases.propose_designs import (
     TOO_DEAR,
     Draft,
@@ -26,12 +26,11 @@ from app.usecases.propose_designs import (
     write_proposals,
 )
 from app.usecases.read_experiment import experiment_of, refusals
+from app.usecases.read_rounds import refresh
 from bensemble_core import design
 
 logger = logging.getLogger(__name__)
-PATIENCE = 5  # times as long as a proposal may take: an outcome is worth waiting for
 NOT_LOOKED = "whether the best design still promises enough was not looked at"
-NOT_LEARNT = "the outcome is recorded; its posterior takes longer than a request may: GET …/posterior computes it"
 MAX_OBSERVATIONS = 10_000  # of one session: beliefs are computed from all of them
 
 
@@ -53,11 +52,12 @@ def record_observation(
         with services.database.read() as reading:
             state = sessions.read(reading, session_id)
             proposal = _proposal(reading, state, given)
-            earlier = _earlier(reading, proposal, given)
+            earlier = _earlier(reading, proposal)
+        experiment = experiment_of(services, state)
         if earlier is not None:
+            _refuse_another(experiment, earlier, given)
             return _again(services, session, state, earlier, proposes=proposes, cap=cap)
         _check(state, given)
-        experiment = experiment_of(services, state)
         if proposal is None:
             proposal = _meant(experiment, state, given)
         ran = _ran(experiment, proposal, given)
@@ -68,12 +68,12 @@ def record_observation(
         wanted = ProposalIn(client_id=client_id)
         observations = [*state.observations, ran]
         pending = [p.design for p in after]
-        learnt = _learnt(services, experiment, state, observations)
+        taught = learnt(services, experiment, state, observations, n=state.last_n + 1)
         ahead = _ahead(
             services, experiment, state, observations, pending, wanted, cap=cap, proposes=proposes and not own
         )
         draft = ahead.draft
-        answer = {**learnt, "stop": ahead.stop}
+        answer = {**taught, "stop": ahead.stop}
         number = sessions.take(session, state, observes=True)
         following = write_proposals(session, state, draft, wanted, number_of_round=number) if draft else own
         row = Observation(
@@ -105,28 +105,30 @@ def _proposal(session: Session, state: State, given: ObservationIn) -> Proposal 
     return proposal
 
 
-def _earlier(session: Session, proposal: Proposal | None, given: ObservationIn) -> Observation | None:
-    """The outcome that this proposal has already, if it is this one."""
+def _earlier(session: Session, proposal: Proposal | None) -> Observation | None:
+    """The outcome that this proposal has already; none, where it was taken back meanwhile."""
     if proposal is None or proposal.status != "observed":
         return None
-    found = session.scalars(select(Observation).where(Observation.proposal_id == proposal.id)).one_or_none()
-    if found is None:  # taken back meanwhile
-        return None
-    if found.outcome != given.outcome or (given.design is not None and found.design != given.design):
+    return session.scalars(select(Observation).where(Observation.proposal_id == proposal.id)).one_or_none()
+
+
+def _refuse_another(experiment: design.Experiment, found: Observation, given: ObservationIn) -> None:
+    same = _labelled(experiment, found.outcome) == _labelled(experiment, given.outcome)
+    if not same or (given.design is not None and found.design != given.design):
         raise Conflict(
             f"this proposal has the outcome {found.outcome} at {found.design} already; to correct it, take that back "
             f"with DELETE /v1/sessions/{found.session_id}/observations/{found.n} first"
         )
-    return found
 
 
 def _again(
     services: Services, session: Session, state: State, earlier: Observation, *, proposes: bool, cap: float
 ) -> Recorded:
+    refresh(services, state.id, [earlier])
     told = earlier.answer.get("next_ids", [])
     following: list[Proposal] = []
     job = problem = None
-    if proposes and told:
+    if proposes and told and not state.is_closed:
         query = select(Proposal).where(Proposal.id.in_(told)).order_by(Proposal.number)
         following = list(session.scalars(query))
     elif proposes:
@@ -139,8 +141,7 @@ def _again(
 
 
 def _check(state: State, given: ObservationIn) -> None:
-    if state.is_closed:
-        raise Conflict("this session is closed; reopen it with PATCH to add an outcome")
+    sessions.refuse_closed(state.is_closed)
     if given.round is not None and given.round != state.round:
         raise Conflict(
             f"the session is at round {state.round}, not {given.round}: somebody else has changed its observations; "
@@ -160,7 +161,7 @@ def _meant(experiment: design.Experiment, state: State, given: ObservationIn) ->
 
 
 def _ran(experiment: design.Experiment, proposal: Proposal | None, given: ObservationIn) -> Pair:
-    """Design and outcome, checked."""
+    """Design and outcome, checked; an outcome with labels by its label, also where its number came."""
     ran = given.design if given.design is not None else (proposal.design if proposal is not None else {})
     with refusals("/design"):
         space = experiment.spec.model.space
@@ -168,38 +169,14 @@ def _ran(experiment: design.Experiment, proposal: Proposal | None, given: Observ
             variable.refuse_far(x)
     with refusals("/outcome"):
         experiment.spec.model.event((ran, given.outcome))
-    return dict(ran), dict(given.outcome)
+    return dict(ran), _labelled(experiment, given.outcome)
 
 
-def _learnt(
-    services: Services, experiment: design.Experiment, state: State, observations: list[Pair]
-) -> dict[str, Any]:
-    """What the last outcome taught. One that cannot have come out is refused; where it takes too long to tell, all is
-    null but the warning that says so."""
-    unknown = dict.fromkeys(("posterior", "entropy_drop", "kl", "log_evidence", "surprise", "guards"))
-    too_long = {"n": state.last_n + 1, **unknown, "warnings": [NOT_LEARNT]}
-    what = ("posterior", state.spec_hash)
-    if services.compute.is_dear(what, len(observations)):
-        return too_long
-    try:
-        with refusals("/outcome"), design.limited(PATIENCE * services.settings.design_seconds):
-            belief = experiment.posterior(observations)
-            information = experiment.information(observations)
-            guards = experiment.guards(observations)
-            start = experiment.posterior(state.prior).log_evidence
-            return {
-                "n": state.last_n + 1,
-                "posterior": design.summary(belief),
-                "entropy_drop": information.entropy_drop,
-                "kl": information.kl,
-                "log_evidence": belief.log_evidence - start,
-                "surprise": information.surprise,
-                "guards": storable(asdict(guards)),
-                "warnings": list(guards.warnings),
-            }
-    except design.TooMuchWork:
-        services.compute.found_dear(what, len(observations))
-        return too_long
+def _labelled(experiment: design.Experiment, outcome: dict[str, Any]) -> dict[str, Any]:
+    """One form for what is stored and compared: "solves" and 1 are the same outcome of a table."""
+    named = {each.name: each for each in experiment.spec.model.outcomes if each.labels and each.name in outcome}
+    with refusals("/outcome"):
+        return {**outcome, **{name: each.decode(each.encode(outcome[name])) for name, each in named.items()}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,35 +218,3 @@ def _ahead(
     stop = plain_stop(services, state, experiment, observations, note=note)
     failed = None if problem is None or not proposes else f"the outcome is recorded, the next design is not: {problem}"
     return _Ahead(stop=stop, is_dear=is_dear, problem=failed)
-
-
-def stop_state(
-    services: Services, state: State, experiment: design.Experiment, observations: list[Pair], *, cap: float
-) -> dict[str, Any]:
-    """What the stopping rules say; those that look at the best design only where that is cheap to find."""
-    work = experiment.work(len(observations)).evaluations
-    what = ("proposal", state.spec_hash)
-    is_dear = experiment.looks_ahead and (work > cap or services.compute.is_dear(what, work))
-    if not is_dear:
-        try:
-            with refusals(), design.limited(services.settings.design_seconds):
-                return asdict(experiment.stop(observations, n_prior=len(state.prior)))
-        except design.TooMuchWork:
-            if experiment.looks_ahead:
-                services.compute.found_dear(what, work)
-    return plain_stop(services, state, experiment, observations, note=TOO_DEAR)
-
-
-def plain_stop(
-    services: Services, state: State, experiment: design.Experiment, observations: list[Pair], *, note: str
-) -> dict[str, Any]:
-    """Without the best design, which the note is about; and where the posterior takes too long, without that too."""
-    n_prior = len(state.prior)
-    try:
-        if services.compute.is_dear(("posterior", state.spec_hash), len(observations)):
-            raise design.TooMuchWork(0)
-        with refusals(), design.limited(PATIENCE * services.settings.design_seconds):
-            found = experiment.stop(observations, max_eig=float("inf"), n_prior=n_prior)
-    except design.TooMuchWork:
-        return {**asdict(experiment.plain_stop(observations, n_prior=n_prior)), "note": NOT_LEARNT}
-    return {**asdict(found), "note": note if experiment.looks_ahead else None}

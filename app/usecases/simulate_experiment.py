@@ -11,16 +11,16 @@ from app.db.tables import Experiment, Job, Simulation, SimulationResult
 from app.db.types import new_id
 from app.errors import Conflict, Malformed
 from app.jobs import queue
-from app.jobs.context import JobContext, JobFailed, still_there
+from app.jobs.context import JobContext, JobFailed, still_there, storable
 from app.schemas.experiments import PolicyIn, SimulationIn
 from app.services import Services, job_services
 from app.usecases.read_experiment import refusals
 from bensemble_core import design
 from bensemble_core.design import Policy, simulate
 from bensemble_core.design.simulate import check_truth
+from bensemble_core.design.spaces import Variable
 from bensemble_core.errors import BensembleError
 
-MAX_TRIALS = 1_000_000  # truths × rounds × policies
 N_DRAWS = 20
 
 
@@ -45,16 +45,34 @@ def check_simulation(services: Services, row: Experiment, wanted: SimulationIn) 
                 f"a staircase climbs one ordered design variable; this experiment has {', '.join(space.names)}",
                 pointer=f"/policies/{i}",
             )
+        if policy.name == "staircase" and policy.start is not None:
+            _check_start(space.variables[0], policy.start, pointer=f"/policies/{i}/start")
     n_trials = len(wanted.truths or range(wanted.n_draws or N_DRAWS)) * wanted.rounds * len(wanted.policies)
-    if n_trials > MAX_TRIALS:
-        raise Malformed(f"truths × rounds × policies is {n_trials:,}; the cap is {MAX_TRIALS:,}", pointer="/rounds")
+    cap = services.settings.max_simulated_trials
+    if n_trials > cap:
+        raise Malformed(
+            f"truths × rounds × policies is {n_trials:,}, over the cap of {cap:,} (BENSEMBLE_MAX_SIMULATED_TRIALS); "
+            "simulate fewer of them, or several times with different seeds",
+            pointer="/rounds",
+        )
+
+
+def _check_start(variable: Variable, start: float, *, pointer: str) -> None:
+    low, high = min(variable.values or (variable.low,)), max(variable.values or (variable.high,))
+    if not low <= start <= high:
+        raise Malformed(
+            f"a staircase starts within the designs: expected {variable.name} from {low:g} to {high:g}, got {start:g}",
+            pointer=pointer,
+        )
+    with refusals(pointer):
+        variable.encode(start)
 
 
 def request_simulation(session: Session, experiment_id: str, wanted: SimulationIn) -> SimulationRequest:
     row = session.get_one(Experiment, experiment_id)
     simulation_id = new_id()
     payload = {"simulation_id": simulation_id}
-    job = queue.enqueue(session, kind="simulate", queue="design", payload=payload).job
+    job = queue.enqueue(session, kind="simulate", queue="simulate", payload=payload).job
     simulation = Simulation(
         id=simulation_id,
         experiment_id=experiment_id,
@@ -102,7 +120,7 @@ def simulate_experiment(job: JobContext) -> None:
         )
     except (BensembleError, OverflowError) as error:
         raise JobFailed({"title": Malformed.title, "detail": str(error), "status": 422}) from error
-    told: list[dict[str, Any]] = [asdict(curve) for curve in curves]
+    told: list[dict[str, Any]] = storable([asdict(curve) for curve in curves])
     seconds = time.monotonic() - started
     with job.finish({"simulation_id": simulation.id}) as session:
         session.add(SimulationResult(simulation_id=simulation.id, curves=told, seconds=seconds))

@@ -1,6 +1,6 @@
-"""Take an observation back. Beliefs are computed from those that are left, so nothing else is to be done."""
+"""Take an observation back. Beliefs are computed from those that are left; what later ones taught is stale now."""
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from app.db import sessions
@@ -10,7 +10,7 @@ from app.errors import NotFound
 
 def undo_observation(session: Session, session_id: str, n: int) -> None:
     """The proposal that it answered, if any, becomes stale: an outcome for it is taken all the same."""
-    sessions.change(session, session_id, observes=True)
+    sessions.change_open(session, session_id, observes=True)
     query = select(Observation).where(Observation.session_id == session_id, Observation.n == n)
     found = session.scalars(query).one_or_none()
     if found is None:
@@ -19,4 +19,6 @@ def undo_observation(session: Session, session_id: str, n: int) -> None:
         proposal = session.get_one(Proposal, found.proposal_id)
         proposal.status, proposal.reason = "stale", "its outcome was taken back"
     session.delete(found)
+    later = update(Observation).where(Observation.session_id == session_id, Observation.n > n)
+    session.execute(later.values(is_stale=True))
     session.flush()

@@ -68,6 +68,8 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/sessions/{session_id}"): "read",
     ("PATCH", "/v1/sessions/{session_id}"): "write",
     ("DELETE", "/v1/sessions/{session_id}"): "write",
+    ("POST", "/v1/sessions/{session_id}/token"): "write",
+    ("DELETE", "/v1/sessions/{session_id}/token"): "write",
     ("POST", "/v1/sessions/{session_id}/proposals"): "label",
     ("GET", "/v1/sessions/{session_id}/proposals"): "read",
     ("GET", "/v1/proposals/{proposal_id}"): "read",

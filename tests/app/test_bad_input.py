@@ -17,6 +17,7 @@ from app.db.engine import Database
 from app.db.tables import Project
 from app.usecases.request_training import request_training
 from tests.app.conftest import Service
+from tests.app.designing import experiment
 from tests.app.hammering import (
     ROWS,
     SMALL,
@@ -817,6 +818,38 @@ def test_a_body_that_grows_past_the_cap_is_refused_on_the_way(database: Database
     body = {"content": endless(b"0,1\n" * 1000, 1000), "headers": {"Content-Type": "text/csv"}}
     refused(service, "PUT", f"/pools/{pool_id}/data", 413, "the cap here is 100,000", **body)
     assert service.get(f"/pools/{pool_id}")["status"] == "empty"
+
+
+def test_what_came_is_told_beside_what_was_expected(service: Service) -> None:
+    path = f"/experiments/{experiment(service)}/simulations"
+    for body, detail in (
+        ({"rounds": 0}, "Input should be greater than or equal to 1, got 0"),
+        ({"rounds": "many"}, 'unable to parse string as an integer, got "many"'),
+        ({"rounds": None}, "Input should be a valid integer, got null"),
+        ({"rounds": {}}, "Input should be a valid integer, got an object"),
+        ({"rounds": 3, "drws": 2}, "got 'drws': check its spelling, or leave it out"),
+        ({"seed": 3}, "Field required; got only seed"),
+        ({}, "Field required; nothing came"),
+        ({"rounds": 3, "seed": "x" * 500}, f', got "{"x" * 79}…'),
+    ):
+        assert refused(service, "POST", path, 422, json=body)["errors"][0]["detail"].endswith(detail), body
+    names = f"/experiments/{experiment(service)}/sessions"
+    problem = refused(service, "POST", names, 422, json={"name": "n" * 201})
+    assert problem["errors"][0]["detail"] == "String should have at most 200 characters, got 201"
+
+
+def test_a_wrong_method_is_told_all_that_there_are(service: Service) -> None:
+    for method, path, allowed in (
+        ("PUT", "/sessions/x", "DELETE, GET, PATCH"),
+        ("PATCH", "/sessions/x/token", "DELETE, POST"),
+        ("DELETE", "/experiments", "GET, POST"),
+        ("PUT", "/sessions/x/observations/1", "DELETE"),
+        ("POST", "/pools/x/data", "PUT"),
+    ):
+        answer = service.client.request(method, f"/v1{path}", json={})
+        assert (answer.status_code, answer.headers["Allow"]) == (405, allowed), path
+        assert f"this address takes {allowed}" in answer.json()["detail"]
+    assert service.client.post("/openapi.json").headers["Allow"] == "GET, HEAD"
 
 
 def test_a_wrong_address_is_told_so(service: Service) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.cli import main
+from app.cli import WORKERS, _parser, main
 from app.demo import STRATEGIES, Point, _judge, _text_plot, area
+from app.handlers import QUEUES
 from tests.app.upping import Up, clean_environment, service_up
 from tests.app.working import is_gone, wait_for
 
@@ -76,6 +77,13 @@ def test_a_busy_port_is_a_configuration_error_that_says_what_to_do(tmp_path: Pat
     assert refused.returncode == 78
     assert "BENSEMBLE_PORT" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_the_workers_share_all_queues_and_no_proposal_waits_for_a_simulation() -> None:
+    shares = [queues.split(",") for queues in WORKERS.values()]
+    assert sorted(name for share in shares for name in share) == sorted(QUEUES)
+    assert not any({"design", "simulate"} <= set(share) for share in shares)
+    assert set(_parser().parse_args(["worker"]).queues.split(",")) == set(QUEUES)
 
 
 def test_a_worker_for_an_unknown_queue_is_refused(tmp_path: Path) -> None:

@@ -231,6 +231,13 @@ def test_what_runs_by_default_needs_no_gpu(compose: dict[str, Any]) -> None:
     assert devices[0]["capabilities"] == ["gpu"]
 
 
+def test_one_worker_is_kept_for_proposals(compose: dict[str, Any]) -> None:
+    commands = [service.get("command", []) for service in compose["services"].values()]
+    workers = [_parser().parse_args(command) for command in commands if command[:1] == ["worker"]]
+    assert "design" in [worker.queues for worker in workers]
+    assert any("simulate" in worker.queues for worker in workers)
+
+
 def test_workers_can_be_scaled(compose: dict[str, Any]) -> None:
     assert "ports" not in compose["services"]["worker"]  # two would fight for one
     assert all("container_name" not in service for service in compose["services"].values())

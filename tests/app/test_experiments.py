@@ -13,7 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.db.engine import Database
+from app.handlers import HANDLERS
 from app.jobs import queue
+from app.jobs.inline import run_due
 from app.usecases import create_experiment
 from app.usecases import propose_designs as proposing
 from bensemble_core.design import CATALOGUE
@@ -32,7 +34,8 @@ def test_an_experiment_is_kept_as_it_was_stated(service: Service) -> None:
     assert (made["name"], made["spec"], made["n_sessions"]) == ("digit span", DIGIT_SPAN, 0)
     assert service.get(f"/experiments/{made['id']}") == made
     session(service, made["id"])
-    assert [item["n_sessions"] for item in service.get("/experiments")["items"]] == [1]
+    (item,) = service.get("/experiments")["items"]  # without its spec, of which a list could have gigabytes
+    assert item == {**{name: value for name, value in made.items() if name != "spec"}, "n_sessions": 1}
     again = service.post("/experiments", dict(reversed(DIGIT_SPAN.items())), 201)
     assert again["spec_hash"] == made["spec_hash"]  # the order of keys means nothing
 
@@ -289,6 +292,21 @@ def test_a_client_that_asks_in_a_loop_has_one_job_and_is_told_when_it_failed(
     assert propose(service, made["id"], client_id="page")["design"] == {"xi": 5}
 
 
+def test_a_job_under_way_is_not_handed_out_for_another_wish(
+    database: Database, make_service: Callable[..., Service]
+) -> None:
+    service = make_service(database, **DEAR)
+    made = session(service)
+    asked = propose(service, made["id"], 202, client_id="a", fixed={"xi": 3})["job"]["id"]
+    path = f"/sessions/{made['id']}/proposals"
+    for wish in ({"fixed": {"xi": 4}}, {"count": 2}, {"excluded": [{"xi": 1}]}):
+        problem = refused(service, "POST", path, 409, "wait for it", json={"client_id": "a", **wish})
+        assert problem["job_id"] == asked
+    assert propose(service, made["id"], 202, client_id="a")["job"]["id"] == asked
+    service.run_jobs()
+    assert propose(service, made["id"], client_id="a", fixed={"xi": 3})["design"] == {"xi": 3}
+
+
 def test_a_simulation_shows_what_adaptive_designs_gain(service: Service) -> None:
     made = session(service)
     path = f"/experiments/{made['experiment_id']}/simulations"
@@ -325,6 +343,9 @@ def test_a_simulation_of_chosen_truths_and_its_refusals(service: Service) -> Non
         ({"truths": [{"phi": 1.0}]}, "/truths/0"),
         ({"truths": [{"theta": 5.0}, {"theta": 1e300}]}, "/truths/1"),
         ({"policies": [{"name": "fixed", "designs": [{"x": 1}]}]}, "/policies/0/designs"),
+        ({"policies": ["random", {"name": "staircase", "start": 400}]}, "/policies/1/start"),
+        ({"policies": [{"name": "staircase", "start": 0.5}]}, "/policies/0/start"),
+        ({"policies": [{"name": "staircase", "start": 4.5}]}, "/policies/0/start"),
         ({"n_draws": 5}, ""),
         ({"truths": [{"theta": 5.0}] * 1001, "rounds": 1000}, "/rounds"),
     ):
@@ -357,6 +378,49 @@ def test_a_simulation_cut_short_goes_on_where_it_was(
     again = service.post(path, wanted, 202)
     service.run_jobs()
     assert service.get(f"/simulations/{again['simulation']['id']}")["curves"] == found["curves"]
+
+
+@on_sqlite
+def test_a_simulation_has_a_cap_that_can_be_set(database: Database, make_service: Callable[..., Service]) -> None:
+    service = make_service(database, max_simulated_trials=24)
+    path = f"/experiments/{experiment(service)}/simulations"
+    wanted = {"n_draws": 4, "rounds": 3, "policies": ["random", "fixed"]}
+    service.post(path, wanted, 202)
+    problem = refused(service, "POST", path, 422, "is 32, over the cap of 24", json={**wanted, "rounds": 4})
+    assert pointers(problem) == ["/rounds"]
+
+
+def test_no_proposal_waits_for_a_simulation(database: Database, make_service: Callable[..., Service]) -> None:
+    service = make_service(database, **DEAR)
+    made = session(service)
+    service.post(f"/experiments/{made['experiment_id']}/simulations", {"rounds": 2}, 202)
+    asked = propose(service, made["id"], 202)["job"]["id"]
+    assert run_due(database, service.services.settings, ["ingest", "score", "design"], HANDLERS) == [asked]
+    assert service.get(f"/jobs/{asked}")["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("how", ["the session is deleted", "the session is closed", "the experiment is deleted"])
+def test_jobs_of_proposals_that_nobody_can_have_are_cancelled(
+    database: Database, make_service: Callable[..., Service], how: str
+) -> None:
+    service = make_service(database, **DEAR)
+    made = session(service)
+    other = session(service, None if how == "the experiment is deleted" else made["experiment_id"])
+    running, waiting = (propose(service, made["id"], 202, client_id=each)["job"]["id"] for each in "ab")
+    kept = propose(service, other["id"], 202, client_id="a")["job"]["id"]
+    with database.write() as writing:
+        claimed = queue.claim(writing, queues=["design"], worker="w", lease_seconds=30, max_crashes=3)
+    assert claimed is not None
+    assert claimed.id == running
+    path = f"/v1/sessions/{made['id']}"
+    if how == "the session is closed":
+        service.client.patch(path, json={"closed": True}).raise_for_status()
+    else:
+        experiment_path = f"/v1/experiments/{made['experiment_id']}"
+        service.client.delete(experiment_path if "experiment" in how else path).raise_for_status()
+    assert service.get(f"/jobs/{running}")["cancel_requested"]
+    assert service.get(f"/jobs/{waiting}")["status"] == "cancelled"
+    assert service.get(f"/jobs/{kept}")["status"] == "queued"
 
 
 def test_a_waiting_simulation_can_be_cancelled(service: Service) -> None:

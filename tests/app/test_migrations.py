@@ -3,12 +3,14 @@
 import threading
 from pathlib import Path
 
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy import select
 
 from app.db.engine import Database
-from app.db.migrate import is_current, migrate
-from app.db.tables import Base
+from app.db.migrate import _config, is_current, migrate
+from app.db.tables import Base, DesignSession, Job, Observation
 
 
 def test_a_migrated_database_has_the_tables_of_the_code(database: Database) -> None:
@@ -65,3 +67,35 @@ def test_many_may_open_a_new_database_at_once(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
     assert errors == []
+
+
+def test_what_an_older_database_has_of_sessions_is_taken_over(database_url: str) -> None:
+    """Numbers 1, 3 and 4 are left of four observations: the next is 5, and what 3 and 4 taught is computed anew."""
+    opened = Database.connect(database_url)
+    try:
+        with opened.engine.begin() as connection:
+            config = _config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "0004")
+            made = "'2026-01-01 00:00:00+00:00'"
+            connection.exec_driver_sql(f"INSERT INTO experiment VALUES ('e', 'e', '{{}}', 'h', {made})")
+            connection.exec_driver_sql(
+                f"INSERT INTO session VALUES ('s', 'e', 's', NULL, '{{}}', '[]', 5, 5, 'd', {made}, NULL)"
+            )
+            for n in (1, 3, 4):
+                connection.exec_driver_sql(
+                    f"INSERT INTO observation VALUES ('o{n}', 's', {n}, NULL, NULL, '{{}}', '{{}}', '{{}}', {made})"
+                )
+            connection.exec_driver_sql(
+                "INSERT INTO job (id, queue, kind, payload, status, run_at, attempts, crashes, token, "
+                "cancel_requested, created_at) VALUES "
+                f"('j', 'design', 'simulate', '{{}}', 'queued', {made}, 0, 0, 0, false, {made})"
+            )
+        migrate(opened)
+        with opened.read() as session:
+            assert session.scalars(select(DesignSession.last_n)).one() == 4
+            assert session.scalars(select(Job.queue)).one() == "simulate"
+            stale = select(Observation.n, Observation.is_stale).order_by(Observation.n)
+            assert session.execute(stale).all() == [(1, False), (3, True), (4, True)]
+    finally:
+        opened.dispose()

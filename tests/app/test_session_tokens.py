@@ -80,6 +80,50 @@ def test_a_token_is_not_kept_and_ends_with_its_session(service: Service) -> None
     refused(service, "GET", f"/sessions/{made['id']}", 401, "token is unknown", headers=bearer(made["token"]))
 
 
+def test_a_new_token_replaces_the_one_before(service: Service) -> None:
+    made = session(service)
+    other = session(service, made["experiment_id"])
+    path = f"/sessions/{made['id']}"
+    sent = {"Idempotency-Key": "k"}
+    first = service.post(f"{path}/token", None, 201, **sent)
+    assert first["session_id"] == made["id"]
+    assert first["token"].startswith("bs_")
+    assert service.post(f"{path}/token", None, 201, **sent) == {**first, "token": None}
+    refused(service, "GET", path, 401, "revoked or replaced", headers=bearer(made["token"]))
+    for token in (first["token"], other["token"]):
+        refused(service, "POST", f"{path}/token", 403, "session's token can", headers=bearer(token))
+    assert service.client.get(f"/v1{path}", headers=bearer(first["token"])).status_code == 200
+    with service.services.database.read() as reading:
+        for table in Base.metadata.sorted_tables:
+            assert first["token"] not in str(reading.execute(select(table)).all())
+
+
+def test_a_revoked_token_is_refused_and_the_session_goes_on(service: Service) -> None:
+    made = session(service)
+    path = f"/sessions/{made['id']}"
+    refused(service, "DELETE", f"{path}/token", 403, "API key with scope 'write'", headers=bearer(made["token"]))
+    assert service.client.delete(f"/v1{path}/token").status_code == 204
+    refused(service, "POST", f"{path}/proposals", 401, "revoked", json={}, headers=bearer(made["token"]))
+    assert service.post(f"{path}/proposals", {}, 201)["design"] == {"xi": 7}
+    token = service.post(f"{path}/token", None, 201)["token"]
+    assert service.client.post(f"/v1{path}/proposals", json={}, headers=bearer(token)).status_code == 201
+
+
+def test_a_token_of_a_closed_session_can_only_read(service: Service) -> None:
+    made = session(service)
+    headers = bearer(made["token"])
+    path = f"/sessions/{made['id']}"
+    pending = service.post(f"{path}/proposals", {"client_id": "a"}, 201)
+    service.client.patch(f"/v1{path}", json={"closed": True}).raise_for_status()
+    for where, body in (
+        (f"{path}/proposals", {"client_id": "a"}),
+        (f"{path}/observations", {"proposal_id": pending["id"], "outcome": {"y": 1}}),
+        (f"/proposals/{pending['id']}/abandon", {}),
+    ):
+        refused(service, "POST", where, 409, "is closed", json=body, headers=headers)
+    assert service.client.get(f"/v1{path}/posterior", headers=headers).status_code == 200
+
+
 def test_a_session_is_opened_once_and_its_replay_hides_the_token(service: Service) -> None:
     experiment_id = session(service)["experiment_id"]
     path = f"/v1/experiments/{experiment_id}/sessions"

@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import jsonschema
 import pytest
 
 from app.db.engine import Database
+from app.usecases import read_rounds as reading
 from bensemble_core.design import CATALOGUE, Experiment
 from bensemble_core.errors import NotFinite
 from tests.app.conftest import Service
 from tests.app.designing import DIGIT_SPAN, EIG, GREEDY, answer, experiment, observe, propose, session, trial
-from tests.app.hammering import pointers, refused
+from tests.app.hammering import pointers, refused, stored
 
 
 def test_ten_greedy_rounds_are_the_reference_sequence(service: Service) -> None:
@@ -102,6 +104,69 @@ def test_the_order_of_outcomes_does_not_matter_and_undo_leaves_no_trace(service:
     assert [item["n"] for item in service.get(f"{path}/rounds")["items"]] == [1, 3, 4]
 
 
+def test_what_later_outcomes_taught_is_computed_anew_after_an_undo(service: Service) -> None:
+    experiment_id = experiment(service)
+    made, alone = (session(service, experiment_id)["id"] for _ in range(2))
+    proposal = propose(service, made)
+    observe(service, made, design={"xi": 2}, outcome={"y": 0})
+    body = {"proposal_id": proposal["id"], "design": {"xi": 5}, "outcome": {"y": 1}}
+    before = observe(service, made, **body)
+    observe(service, made, design={"xi": 9}, outcome={"y": 0})
+    assert service.client.delete(f"/v1/sessions/{made}/observations/1").status_code == 204
+    expected = [observe(service, alone, design={"xi": xi}, outcome={"y": y}) for xi, y in ((5, 1), (9, 0))]
+    figures = ("posterior", "entropy_drop", "kl", "log_evidence", "surprise", "guards", "warnings")
+    again = observe(service, made, **body)  # what is sent again is answered with what holds now
+    assert again["n"] == before["n"] == 2
+    assert again["posterior"] == expected[0]["posterior"] != before["posterior"]
+    for _ in range(2):  # the second time as it was kept
+        found = service.get(f"/sessions/{made}/rounds")["items"]
+        assert [(item["n"], item["is_stale"]) for item in found] == [(2, False), (3, False)]
+        for item, fresh in zip(found, expected, strict=True):
+            assert {name: item[name] for name in figures} == {name: fresh[name] for name in figures}
+            assert (
+                item["stop"]["note"]
+                == "whether the best design still promised enough is not looked at again after an undo"
+            )
+    assert found[-1]["posterior"] == service.get(f"/sessions/{made}/posterior")["posterior"]
+    sheet = service.client.get(f"/v1/sessions/{made}/rounds", params={"format": "csv"}).text
+    row = list(csv.DictReader(io.StringIO(sheet)))[-1]
+    assert (float(row["theta_sd"]), row["is_stale"]) == (expected[-1]["posterior"]["theta"]["sd"], "False")
+
+
+def test_rounds_that_take_too_long_to_compute_anew_are_marked_and_have_no_figures(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = session(service)["id"]
+    for xi in (2, 5, 9):
+        observe(service, made, design={"xi": xi}, outcome={"y": 1})
+    assert service.client.delete(f"/v1/sessions/{made}/observations/2").status_code == 204
+    path = f"/sessions/{made}/rounds"
+    with monkeypatch.context() as patched:
+        patched.setattr(reading, "PATIENCE", -1)
+        first, last = service.get(path)["items"]
+        assert (first["is_stale"], last["is_stale"]) == (False, True)
+        assert first["posterior"] is not None
+        assert (last["posterior"], last["log_evidence"], last["surprise"]) == (None, None, None)
+        assert "taken back" in last["warnings"][0]
+        sheet = service.client.get(f"/v1{path}", params={"format": "csv"}).text
+        row = list(csv.DictReader(io.StringIO(sheet)))[-1]
+        assert (row["theta_mean"], row["surprise"], row["is_stale"]) == ("", "", "True")
+    last = service.get(path)["items"][-1]
+    assert not last["is_stale"]
+    assert last["posterior"] == service.get(f"/sessions/{made}/posterior")["posterior"]
+
+
+def test_an_undo_that_is_sent_again_takes_nothing_else_back(service: Service) -> None:
+    made = session(service)
+    path = f"/sessions/{made['id']}"
+    for n in (1, 2):
+        assert observe(service, made["id"], design={"xi": 7}, outcome={"y": 1})["n"] == n
+    assert service.client.delete(f"/v1{path}/observations/2").status_code == 204
+    assert observe(service, made["id"], design={"xi": 5}, outcome={"y": 0})["n"] == 3
+    refused(service, "DELETE", f"{path}/observations/2", 404, "no observation 2")
+    assert [item["n"] for item in service.get(f"{path}/rounds")["items"]] == [1, 3]
+
+
 def test_an_outcome_sent_again_is_recorded_once_and_another_is_refused(service: Service) -> None:
     made = session(service)
     proposal = propose(service, made["id"], client_id="a")
@@ -115,7 +180,7 @@ def test_an_outcome_sent_again_is_recorded_once_and_another_is_refused(service: 
     assert service.get(f"/sessions/{made['id']}")["n_observations"] == 1
     assert service.client.delete(f"/v1{path}/1").status_code == 204
     corrected = service.post(path, {**body, "outcome": {"y": 0}}, 201)
-    assert (corrected["n"], corrected["round"], corrected["proposal_id"]) == (1, 3, proposal["id"])
+    assert (corrected["n"], corrected["round"], corrected["proposal_id"]) == (2, 3, proposal["id"])
 
 
 def test_the_optimistic_lock_tells_of_a_change_by_others(service: Service) -> None:
@@ -142,7 +207,7 @@ def test_a_client_gets_its_pending_proposal_again_and_others_get_what_that_leave
     """The best pair is {7, 7}: its joint EIG is known."""
     made = session(service)
     mine = propose(service, made["id"], client_id="a")
-    assert propose(service, made["id"], client_id="a", count=3) == mine
+    assert propose(service, made["id"], client_id="a", count=1) == mine
     theirs = propose(service, made["id"], client_id="b")
     assert theirs["id"] != mine["id"]
     assert theirs["joint_eig"] == pytest.approx(0.3823915169, abs=1e-9)
@@ -174,6 +239,26 @@ def test_fixed_and_excluded_designs_are_heeded(service: Service) -> None:
     problem = refused(service, "POST", path, 422, "to fix", json={"fixed": {"x": 3}})
     assert pointers(problem) == ["/fixed"]
     assert pointers(refused(service, "POST", path, 422, json={"excluded": [{}]})) == ["/excluded"]
+
+
+def test_a_pending_proposal_is_not_handed_out_for_a_wish_that_it_does_not_meet(service: Service) -> None:
+    made = session(service)
+    path = f"/sessions/{made['id']}/proposals"
+    mine = propose(service, made["id"], client_id="a")
+    assert mine["design"] == {"xi": 7}
+    for wish, words in (
+        ({"fixed": {"xi": 3}}, "has not the fixed {'xi': 3}"),
+        ({"excluded": [{"xi": 5}, {"xi": 7}]}, "which is excluded"),
+        ({"count": 3}, "1 of them, not 3"),
+    ):
+        problem = refused(service, "POST", path, 409, words, json={"client_id": "a", **wish})
+        assert "abandon" in problem["detail"]
+        assert problem["proposal_ids"] == [mine["id"]]
+    met = {"fixed": {"xi": 7}, "excluded": [{"xi": 5}], "count": 1}
+    assert propose(service, made["id"], client_id="a", **met) == mine
+    assert pointers(refused(service, "POST", path, 422, json={"client_id": "a", "fixed": {"x": 3}})) == ["/fixed"]
+    service.post(f"/proposals/{mine['id']}/abandon", {}, 200)
+    assert propose(service, made["id"], client_id="a", fixed={"xi": 3})["design"] == {"xi": 3}
 
 
 def test_a_proposal_expires_and_its_late_outcome_is_taken(service: Service) -> None:
@@ -313,11 +398,27 @@ def test_the_posterior_in_its_forms_is_one_posterior(service: Service) -> None:
 def test_a_closed_session_is_read_only_until_it_is_opened_again(service: Service) -> None:
     made = session(service)
     path = f"/sessions/{made['id']}"
+    first = propose(service, made["id"], client_id="a")
+    told = {"proposal_id": first["id"], "outcome": {"y": 1}}
+    pending = service.post(f"{path}/observations?next=true", told, 201)["next"]
     assert service.client.patch(f"/v1{path}", json={"closed": True, "name": "done"}).json()["status"] == "closed"
-    refused(service, "POST", f"{path}/proposals", 409, "is closed", json={})
-    refused(service, "POST", f"{path}/observations", 409, "is closed", json={"design": {"xi": 7}, "outcome": {"y": 1}})
-    assert service.get(f"{path}/posterior")["n"] == 0
+    before = stored(service)
+    for method, where, body in (
+        ("POST", f"{path}/proposals", {"json": {}}),
+        ("POST", f"{path}/proposals", {"json": {"client_id": "a"}}),
+        ("POST", f"{path}/observations", {"json": {"design": {"xi": 7}, "outcome": {"y": 1}}}),
+        ("POST", f"{path}/observations", {"json": {"proposal_id": pending["id"], "outcome": {"y": 1}}}),
+        ("POST", f"/proposals/{pending['id']}/abandon", {"json": {}}),
+        ("DELETE", f"{path}/observations/1", {}),
+    ):
+        refused(service, method, where, 409, "is closed", **body)
+    again = service.post(f"{path}/observations?next=true", told, 201)  # recorded before: it is told as it was
+    assert (again["n"], again["next"]) == (1, None)
+    assert "is closed" in again["next_problem"]
+    assert stored(service) == before
+    assert service.get(f"{path}/posterior")["n"] == 1
     assert service.client.patch(f"/v1{path}", json={"closed": False}).json()["status"] == "open"
+    assert propose(service, made["id"], client_id="a")["id"] == pending["id"]
     trial(service, made["id"])
 
 
@@ -537,6 +638,61 @@ def test_no_note_is_made_of_what_no_rule_looks_at(database: Database, make_servi
         made = session(service, str(service.post("/experiments", spec, 201)["id"]))
         learnt = observe(service, made["id"], design={"xi": 7}, outcome={"y": 1})
         assert (learnt["stop"]["note"] is not None) == is_noted
+
+
+TABLE: dict[str, Any] = {
+    "table": {
+        "parameters": {"skill": [0, 1]},
+        "designs": [{"task": "easy"}, {"task": "hard"}],
+        "outcomes": ["fails", "solves"],
+        "probs": [[[0.4, 0.6], [0.1, 0.9]], [[0.9, 0.1], [0.3, 0.7]]],
+    }
+}
+
+
+def test_an_outcome_sent_by_its_number_is_kept_by_its_label(service: Service) -> None:
+    made = session(service, str(service.post("/experiments", TABLE, 201)["id"]))
+    proposal = propose(service, made["id"])
+    first = observe(service, made["id"], proposal_id=proposal["id"], outcome={"y": 1})
+    assert first["outcome"] == {"y": "solves"}
+    assert observe(service, made["id"], proposal_id=proposal["id"], outcome={"y": "solves"}) == first
+    assert observe(service, made["id"], proposal_id=proposal["id"], outcome={"y": 1}) == first
+    path = f"/sessions/{made['id']}/observations"
+    for other in (0, "fails"):
+        body = {"proposal_id": proposal["id"], "outcome": {"y": other}}
+        refused(service, "POST", path, 409, "has the outcome {'y': 'solves'}", json=body)
+    observe(service, made["id"], design={"task": "easy"}, outcome={"y": 0.0})
+    sheet = service.client.get(f"/v1/sessions/{made['id']}/rounds", params={"format": "csv"}).text
+    assert [row["y"] for row in csv.DictReader(io.StringIO(sheet))] == ["solves", "fails"]
+
+
+def test_the_csv_of_a_session_without_rounds_has_all_columns(service: Service) -> None:
+    made = session(service)
+    path = f"/v1/sessions/{made['id']}/rounds"
+    empty = service.client.get(path, params={"format": "csv"}).text
+    assert empty.startswith("n,xi,y,theta_mean,theta_sd,eig,")
+    trial(service, made["id"])
+    assert service.client.get(path, params={"format": "csv"}).text.splitlines()[0] == empty.strip()
+
+
+def test_a_number_that_is_not_finite_is_null_as_the_schema_says(service: Service) -> None:
+    wide = {"theta": {"dist": "normal", "loc": 0, "scale": 1e200}}
+    made = session(service, experiment(service, parameters=wide, stop={"max_rounds": 5}))
+    proposal = propose(service, made["id"])
+    learnt = observe(service, made["id"], proposal_id=proposal["id"], outcome={"y": 1})
+    answers = {
+        "ObservationOut": learnt,
+        "PosteriorOut": service.get(f"/sessions/{made['id']}/posterior"),
+        "app__schemas__sessions__RoundOut": service.get(f"/sessions/{made['id']}/rounds")["items"][0],
+        "EigOut": service.get(f"/sessions/{made['id']}/eig"),
+    }
+    schema = service.client.get("/openapi.json").json()
+    for name, answer_ in answers.items():
+        jsonschema.validate(answer_, {**schema, "$ref": f"#/components/schemas/{name}"})
+    assert learnt["posterior"]["theta"]["sd"] is None
+    assert answers["PosteriorOut"]["posterior"]["theta"]["sd"] is None
+    assert answers["PosteriorOut"]["covariance"] == {"theta": {"theta": None}}
+    assert schema["components"]["schemas"]["ParameterOut"]["properties"]["sd"]["description"].startswith("Null where")
 
 
 def test_a_design_that_is_a_slip_of_the_pen_is_refused(service: Service) -> None:
