@@ -15,7 +15,7 @@ from bensemble_core.design.deadline import check
 from bensemble_core.design.families import Arguments, summed_entropy
 from bensemble_core.design.memory import refuse_unless_rare
 from bensemble_core.design.model import Model
-from bensemble_core.design.nodes import Nodes, place_nodes
+from bensemble_core.design.nodes import Nodes, Placement, place_nodes
 from bensemble_core.design.points import Array, Points
 
 CHUNK = 131_072  # numbers worked on at once: a block that fits the cache is made in half the time
@@ -186,21 +186,22 @@ class Placed:
         )
 
 
-def build(model: Model, points: Points, rows: Tensor) -> Table:
+def build(model: Model, points: Points, rows: Tensor, by: Placement | None = None) -> Table:
     """One block; differentiable in the designs (nodes stay where they are)."""
-    placed = _placed(model, points, rows)
+    placed = _placed(model, points, rows, by)
     made = filled(model, points.values, rows, placed)
     return Table(points=points, rows=made, **_layout(model, placed, len(rows)))
 
 
-def stream(model: Model, points: Points, rows: Tensor) -> Stream:
-    placed = _placed(model, points, rows)
+def stream(model: Model, points: Points, rows: Tensor, by: Placement | None = None) -> Stream:
+    placed = _placed(model, points, rows, by)
     return Stream(model=model, points=points, designs=rows, placed=placed, **_layout(model, placed, len(rows)))
 
 
-def _placed(model: Model, points: Points, rows: Tensor) -> Placed:
+def _placed(model: Model, points: Points, rows: Tensor, by: Placement | None) -> Placed:
+    """With nodes by the prior unless it is said by what: a table that is kept must not depend on observations."""
     arguments, undefined = arguments_at(model, points, rows)
-    nodes = place_nodes(model, arguments, points.log_prior, len(rows))
+    nodes = place_nodes(model, arguments, by or Placement(log_mass=points.log_prior), len(rows))
     return Placed(arguments=arguments, undefined=undefined, nodes=nodes)
 
 
