@@ -25,6 +25,7 @@ from bensemble_core.errors import InvalidData, NotFinite
 from bensemble_core.randomness import derive
 
 ROUGH = 1e-3  # relative error of the best score beyond which the contenders are compared on finer grids
+MUCH = 0.5  # of the best's information, below which a design ties with it no more, however rough the estimates
 Reason = Literal["best", "tie", "random"]
 
 
@@ -207,9 +208,16 @@ def _second(
 
 
 def _leading(spec: Spec, candidates: _Candidates, scores: Array, best: int, run: Sequence[Row], *path: int) -> int:
-    """The best, or of those that can't be told from it the least used, and among those one by the seed."""
-    tolerance = max(spec.select.tie_tol, 2 * float(candidates.se[best]))
-    ties = (scores >= scores[best] - tolerance).nonzero()[0]
+    """The best, or of those that can't be told from it the least used, and among those one by the seed.
+
+    Two designs can't be told apart if they differ by at most tie_tol, or by 2 se of the one that is known better: what
+    is surely far below does not tie with something that hardly anything is known of. Where that is all there is, a
+    design of less than MUCH of the best's information still does not.
+    """
+    error = 2 * np.minimum(candidates.se, candidates.se[best])
+    if candidates.estimates.utility is None:
+        error = np.minimum(error, (1 - MUCH) * scores[best])
+    ties = (scores >= scores[best] - np.maximum(spec.select.tie_tol, error)).nonzero()[0]
     if len(ties) == 1:
         return best
     used = Counter(run)
