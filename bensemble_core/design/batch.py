@@ -31,7 +31,7 @@ from bensemble_core.design.model import Model
 from bensemble_core.design.nodes import Placement
 from bensemble_core.design.points import Array
 from bensemble_core.design.shelf import method_of
-from bensemble_core.design.tables import build
+from bensemble_core.design.tables import build, worth_at
 from bensemble_core.randomness import generator
 
 MAX_JOINT = 256  # joint outcomes that are told apart
@@ -120,7 +120,9 @@ def conditional(model: Model, batch: Batch, rows: Tensor, memory: Memory, *, see
     shift, error = _alone(model, batch, rows, gained.eig[:, :n], memory, seed)
     return Estimates(
         eig=np.maximum(mean + shift, 0),
-        se=error + gained.missing + spread / len(probs) ** 0.5 * batch.is_sampled,
+        se=error
+        + (gained.worth_error if len(gained.worth_error) else gained.missing)
+        + spread / len(probs) ** 0.5 * batch.is_sampled,
         method=method_of(model, points, rows, memory),
         utility=gained.utility[:, n:] @ probs if model.utility is not None else None,
     )
@@ -160,6 +162,14 @@ def _told(model: Model, belief: GaussianBelief, rows: Tensor) -> GaussianBelief:
     gram = torch.eye(len(x), dtype=torch.float64) + x @ belief.spread @ x.mT
     left = belief.spread - belief.spread @ x.mT @ torch.linalg.solve(gram, x @ belief.spread)
     return replace(belief, spread=(left + left.mT) / 2)
+
+
+def useful(model: Model, batch: Batch, rows: Tensor) -> Tensor:
+    """Utility of each design [J, D] for its cost, where one of the outcomes is continuous: [J]."""
+    assert isinstance(batch.belief, PointBelief)
+    columns = batch.belief.weights[:, None] if batch.columns is None else batch.columns
+    probs = torch.ones(1, dtype=torch.float64) if batch.probs is None else batch.probs
+    return worth_at(model, batch.belief.points, rows) @ (columns @ probs) / model.cost(model.space.columns(rows))
 
 
 def differentiable(model: Model, batch: Batch, rows: Tensor) -> Tensor:

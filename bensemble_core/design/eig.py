@@ -11,6 +11,7 @@ large product everything is small, and in numpy, whose small operations cost a f
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ ROUNDING = 1e-14
 # From so many on a grid is coarse along each. Where the rise of a curve lies just between two points, two spacings may
 # agree by luck and the third would not; other designs have their rises elsewhere, and their errors tell.
 COARSE_AXES = 3
+COARSE = 0.1  # error of a grid, in nats
 MISSED = 1e-8  # of a quadrature, in nats, beyond which its nodes are placed anew
 LOG_TINY = 40.0  # −p log p changes by so many times what a p changes by, unless that is smaller still
 
@@ -124,7 +126,7 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
             se = se + beyond(utility[:, 0], *utility[:, n_columns:].T)
     return Estimates(
         eig=np.maximum(eig, 0),
-        se=se + found.missing,
+        se=se + (found.worth_error if len(found.worth_error) else found.missing),
         method=method,
         utility=None if utility is None else utility[:, 0],
     )
@@ -133,7 +135,7 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
 def bounded(found: Bounds) -> Estimates:
     return Estimates(
         eig=found.middle.numpy(),
-        se=found.se.numpy(),
+        se=(found.se if found.utility_se is None else found.utility_se).numpy(),
         method="bounds",
         lower=found.lower.numpy(),
         upper=found.upper.numpy(),
@@ -151,6 +153,7 @@ class Gains:
     missing: Array  # [J] what the nodes over y leave out and rounding adds, in nats
     utility: Array  # [J, c], empty without a utility
     worth: Array  # [J, P], the utility at each point; empty unless it is asked for
+    worth_error: Array  # [J] what integrals over y may have added to the utility; empty where it is summed
     is_integrated: npt.NDArray[np.bool_]  # [J] whether the sum over y is a quadrature
 
     def improved(self, places: npt.NDArray[np.int64], other: "Gains") -> "Gains":
@@ -159,7 +162,7 @@ class Gains:
         made = {}
         for name in self.__annotations__:
             values = getattr(self, name).copy()
-            if len(values):
+            if len(getattr(other, name)):
                 values[places[is_better]] = getattr(other, name)[is_better]
             made[name] = values
         return Gains(**made)
@@ -179,20 +182,25 @@ def resolved(
 
     Nodes lie where the points' outcomes do. Where the belief holds but a few of the points, as with several narrow
     peaks far apart, hardly any lie where something can come out: designs at which that shows are looked at again with
-    nodes placed by the belief, and then with more of them.
+    nodes placed by the belief, and then with more of them. Not where the grid itself is too coarse: the outcomes of
+    single points then stand apart, and only a finer one helps.
     """
 
     def look(tables: Iterable[Table | Stream]) -> Gains:
         parts = [gains(table, columns, belief.points, is_joint=is_joint, has_worth=has_worth) for table in tables]
-        return Gains(**{name: joined([getattr(part, name) for part in parts]) for name in Gains.__annotations__})
+        made: dict[str, Any] = {name: joined([getattr(part, name) for part in parts]) for name in Gains.__annotations__}
+        return Gains(**made)
 
     found = look(blocks(model, belief.points, rows, memory))
+    plain = model if model.is_discrete else replace(model, utility=None)  # which has nodes of its own
+    n_own = 1 if belief.points.strides is None else 3
     for n_panels in (N_PANELS, 4 * N_PANELS):
-        some = (found.is_integrated & (found.missing > MISSED)).nonzero()[0]
+        is_coarse = grid_error(found.eig[:, :n_own]) > COARSE
+        some = (found.is_integrated & (found.missing > MISSED) & ~is_coarse).nonzero()[0]
         if not len(some):
             break
         by = Placement(log_mass=belief.weights.log(), n_panels=n_panels)
-        again = look(passed(model, belief.points, rows[torch.from_numpy(some)], by))
+        again = look(passed(plain, belief.points, rows[torch.from_numpy(some)], by))
         found = found.improved(some, again)
     return found
 
@@ -236,6 +244,7 @@ def gains(
         missing=missing,
         utility=table.utilities(product),
         worth=worth,
+        worth_error=table.errors(product)[:, 0],
         is_integrated=np.full(table.n_designs, table.node_weights is not None),
     )
 

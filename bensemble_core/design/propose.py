@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core.design.accuracy import sharpened
-from bensemble_core.design.batch import Batch, conditional, joined
+from bensemble_core.design.accuracy import resolving, sharpened
+from bensemble_core.design.batch import Batch, conditional, empty, joined
 from bensemble_core.design.eig import Estimates
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event
@@ -25,6 +25,7 @@ from bensemble_core.errors import InvalidData, NotFinite
 from bensemble_core.randomness import derive
 
 ROUGH = 1e-3  # relative error of the best score beyond which the contenders are compared on finer grids
+LIGHT = 1e-12  # weight of a point beside the greatest, without which a first look does
 MUCH = 0.5  # of the best's information, below which a design ties with it no more, however rough the estimates
 Reason = Literal["best", "tie", "random"]
 
@@ -111,6 +112,11 @@ def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _
     rows = with_corners(model.space, rows, request.fixed)
     # a first look and the climb on fewer points; what they find is compared on all of them
     rough = batch.thinned()
+    if model.utility is not None and batch.is_empty:
+        finer = resolving(model, request.events, rows, memory, seed=seed)
+        if finer is not None:  # a utility that is sharp beside the grid would be climbed in its teeth
+            batch = empty(model, finer)
+            rough = empty(model, finer.only(finer.weights > LIGHT * finer.weights.max()))
     first = _scored(spec, rough, rows, memory)
     climbed = refine(model, rough, rows, torch.as_tensor(first.scores), memory, fixed=request.fixed, seed=seed)
     scored = _scored(spec, batch, climbed, memory)
