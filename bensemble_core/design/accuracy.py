@@ -8,16 +8,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bensemble_core.design.belief import PointBelief
 from bensemble_core.design.eig import Estimates, estimate
 from bensemble_core.design.infer import grid_belief, infer, next_frame
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event, Model
-from bensemble_core.design.points import fits, fits_grid
+from bensemble_core.design.points import Array, fits, fits_grid
 from bensemble_core.design.shelf import n_outcomes
 
-TOLERANCE = 1e-7  # nats
+TOLERANCE = 1e-7  # nats, or of a utility beside the greatest
 MAX_LEVEL = {1: 8, 2: 8, 3: 2}
 MAX_CELLS = 20_000_000  # points × outcomes × designs worked through on one level
+FINE = 1e-4  # error of what is searched, beside the greatest
 N_LOOKED_AT = 8  # designs that tell how many outcomes there are
 
 
@@ -46,8 +48,11 @@ def sharpened(
     k = model.prior.n_scores
     if found.method not in ("enumeration", "quadrature") or not k >= 1 or not fits_grid(model.prior):
         return found
+    tolerance = TOLERANCE
+    if found.utility is not None:
+        tolerance *= max(1.0, float(np.abs(np.nan_to_num(found.utility, posinf=0.0, neginf=0.0)).max()))
     for level in range(1, MAX_LEVEL[k] + 1):
-        rough = (wanted & (found.se > TOLERANCE)).nonzero()[0]
+        rough = (wanted & (found.se > tolerance)).nonzero()[0]
         if not len(rough):
             break
         before = grid_belief(model, events, memory, level=level - 1)
@@ -58,10 +63,38 @@ def sharpened(
         if not fits(model.prior, following) or not affordable:
             break
         if len(rough) > affordable:  # the most promising ones
-            rough = rough[np.argsort(-(found.eig + found.se)[rough], kind="stable")[:affordable]]
+            rough = rough[np.argsort(-(_worth(found) + found.se)[rough], kind="stable")[:affordable]]
         belief = infer(model, events, memory, seed=seed, level=level)
         finer = estimate(model, belief, rows[torch.from_numpy(rough)], memory, seed=seed)
-        change = np.abs(finer.eig - found.eig[rough])
-        se = np.where(finer.se > TOLERANCE, np.maximum(finer.se, change), finer.se)
+        change = np.abs(_worth(finer) - _worth(found)[rough])
+        se = np.where(finer.se > tolerance, np.maximum(finer.se, change), finer.se)
         found = found.with_some(rough, replace(finer, se=se))
     return found
+
+
+def resolving(model: Model, events: Sequence[Event], rows: Tensor, memory: Memory, *, seed: int) -> PointBelief | None:
+    """The belief on the first finer grid on which a few of the designs [J, D] show no error to speak of, or on the last
+    one that is affordable for all of them; None where its own will do, and where there is no grid."""
+    k = model.prior.n_scores
+    if not 1 <= k <= max(MAX_LEVEL) or not fits_grid(model.prior):
+        return None
+    some = rows[torch.linspace(0, len(rows) - 1, N_LOOKED_AT).round().long()]
+    belief = grid_belief(model, events, memory)
+    for level in range(MAX_LEVEL[k] + 1):
+        found = estimate(model, belief, some, memory, seed=seed)
+        following = next_frame(belief)
+        n = n_outcomes(model, belief.points, some)
+        is_affordable = following.size * model.prior.n_listed * n * len(rows) <= 4 * MAX_CELLS
+        if (
+            found.method == "bounds"
+            or float(found.se.max()) <= FINE * float(np.abs(_worth(found)).max())
+            or not (is_affordable and fits(model.prior, following) and level < MAX_LEVEL[k])
+        ):
+            break
+        belief = grid_belief(model, events, memory, level=level + 1)
+    return belief if level else None
+
+
+def _worth(found: Estimates) -> Array:
+    """What the error is of."""
+    return found.eig if found.utility is None else found.utility

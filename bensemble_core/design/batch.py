@@ -19,18 +19,19 @@ from bensemble_core.design.eig import (
     Estimates,
     bounded,
     estimate,
-    gains,
     grid_error,
     jackknife,
+    resolved,
     slope,
     weight_columns,
 )
 from bensemble_core.design.gaussian import GaussianBelief, gaussian_eig, linear_form
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Model
+from bensemble_core.design.nodes import Placement
 from bensemble_core.design.points import Array
-from bensemble_core.design.shelf import blocks, method_of
-from bensemble_core.design.tables import build
+from bensemble_core.design.shelf import method_of
+from bensemble_core.design.tables import build, worth_at
 from bensemble_core.randomness import generator
 
 MAX_JOINT = 256  # joint outcomes that are told apart
@@ -80,7 +81,7 @@ def joined(model: Model, batch: Batch, row: Sequence[float], memory: Memory, *, 
         return replace(grown, belief=_told(model, batch.belief, added))
     if own.method == "bounds":
         return grown
-    table = build(model, batch.belief.points, added)
+    table = build(model, batch.belief.points, added, Placement(log_mass=batch.belief.weights.log()))
     columns = batch.belief.weights[:, None] if batch.columns is None else batch.columns
     probs = torch.ones(1, dtype=torch.float64) if batch.probs is None else batch.probs
     p = table.probs[:, 0]  # [Y, P]
@@ -113,18 +114,17 @@ def conditional(model: Model, batch: Batch, rows: Tensor, memory: Memory, *, see
     own = weight_columns(batch.belief)
     own = own[:, :1] if batch.belief.points.groups is not None and batch.belief.method == "particles" else own
     columns = torch.cat([own, batch.columns], 1)
-    parts = [gains(table, columns, points) for table in blocks(model, points, rows, memory)]
-    eig, utility, missing = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("eig", "utility", "missing")
-    )
+    gained = resolved(model, batch.belief, rows, columns, memory)
     n = own.shape[1]
-    mean, spread = average(eig[:, n:], probs)
-    shift, error = _alone(model, batch, rows, eig[:, :n], memory, seed)
+    mean, spread = average(gained.eig[:, n:], probs)
+    shift, error = _alone(model, batch, rows, gained.eig[:, :n], memory, seed)
     return Estimates(
         eig=np.maximum(mean + shift, 0),
-        se=error + missing + spread / len(probs) ** 0.5 * batch.is_sampled,
+        se=error
+        + (gained.worth_error if len(gained.worth_error) else gained.missing)
+        + spread / len(probs) ** 0.5 * batch.is_sampled,
         method=method_of(model, points, rows, memory),
-        utility=utility[:, n:] @ probs if model.utility is not None else None,
+        utility=gained.utility[:, n:] @ probs if model.utility is not None else None,
     )
 
 
@@ -164,6 +164,14 @@ def _told(model: Model, belief: GaussianBelief, rows: Tensor) -> GaussianBelief:
     return replace(belief, spread=(left + left.mT) / 2)
 
 
+def useful(model: Model, batch: Batch, rows: Tensor) -> Tensor:
+    """Utility of each design [J, D] for its cost, where one of the outcomes is continuous: [J]."""
+    assert isinstance(batch.belief, PointBelief)
+    columns = batch.belief.weights[:, None] if batch.columns is None else batch.columns
+    probs = torch.ones(1, dtype=torch.float64) if batch.probs is None else batch.probs
+    return worth_at(model, batch.belief.points, rows) @ (columns @ probs) / model.cost(model.space.columns(rows))
+
+
 def differentiable(model: Model, batch: Batch, rows: Tensor) -> Tensor:
     """What is maximised at each design [J, D], with gradients: added EIG, or utility, for its cost: [J]."""
     if isinstance(batch.belief, GaussianBelief):
@@ -171,6 +179,7 @@ def differentiable(model: Model, batch: Batch, rows: Tensor) -> Tensor:
     else:
         columns = batch.belief.weights[:, None] if batch.columns is None else batch.columns
         probs = torch.ones(1, dtype=torch.float64) if batch.probs is None else batch.probs
-        eig, utility = slope(build(model, batch.belief.points, rows), columns, batch.belief.points)
+        by = Placement(log_mass=batch.belief.weights.log())
+        eig, utility = slope(build(model, batch.belief.points, rows, by), columns, batch.belief.points)
         value = (eig if model.utility is None else utility) @ probs
     return value / model.cost(model.space.columns(rows))

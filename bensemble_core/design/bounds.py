@@ -35,6 +35,7 @@ class Bounds:
     upper: Tensor
     upper_se: Tensor
     utility: Tensor | None = None
+    utility_se: Tensor | None = None
 
     @property
     def middle(self) -> Tensor:
@@ -78,14 +79,15 @@ def bounds(
         uppers.append(top - rest + math.log(n_inner))
         if model.utility is not None:
             named = dict(zip((v.name for v in model.outcomes), y.unbind(-1), strict=True))
-            worths.append(model.utility({**model.values(first, flat), **named}).expand(size[:2]).mean())
+            worths.append(model.utility({**model.values(first, flat), **named}).expand(size[:2]).mean(0))
     lower, upper = torch.stack(lowers), torch.stack(uppers)
     return Bounds(
         lower=lower.mean(1),
         lower_se=lower.std(1) / n_outer**0.5,
         upper=upper.mean(1),
         upper_se=upper.std(1) / n_outer**0.5,
-        utility=torch.stack(worths) if worths else None,
+        utility=torch.stack(worths).mean(1) if worths else None,
+        utility_se=torch.stack(worths).std(1) / n_outer**0.5 if worths else None,
     )
 
 

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+Array = npt.NDArray[np.float64]
 N_LEGENDRE = 6
 MANY = 300.0  # from here on a count is large: what Stirling's series leaves out is below 1e-15
 GREGORY = (1 / 2, -1 / 12, 1 / 24, -19 / 720, 3 / 160, -863 / 60480)
@@ -23,11 +25,16 @@ GREGORY = (1 / 2, -1 / 12, 1 / 24, -19 / 720, 3 / 160, -863 / 60480)
 
 def panels(edges: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes and weights of Gauss-Legendre between neighbours of ascending edges [E, ...]: [(E − 1) · 6, ...] twice."""
-    x, w = np.polynomial.legendre.leggauss(N_LEGENDRE)
+    x, w = _legendre()
     shape = (1, N_LEGENDRE, *(1,) * (edges.ndim - 1))
     at, share = torch.as_tensor(0.5 * (x + 1)).reshape(shape), torch.as_tensor(0.5 * w).reshape(shape)
     widths = edges.diff(dim=0).unsqueeze(1)
     return (edges[:-1].unsqueeze(1) + widths * at).flatten(0, 1), (widths * share).flatten(0, 1)
+
+
+@cache
+def _legendre() -> tuple[Array, Array]:
+    return np.polynomial.legendre.leggauss(N_LEGENDRE)
 
 
 @cache

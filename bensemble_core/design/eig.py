@@ -9,8 +9,9 @@ large product everything is small, and in numpy, whose small operations cost a f
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from bensemble_core.design.convergence import remaining
 from bensemble_core.design.gaussian import GaussianBelief, gaussian_eig
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Model
+from bensemble_core.design.nodes import N_PANELS, Placement
 from bensemble_core.design.nuisances import MEMBERS, aligned, leftover
 from bensemble_core.design.points import Array, Points
 from bensemble_core.design.shelf import blocks, method_of, passed
@@ -35,6 +37,8 @@ ROUNDING = 1e-14
 # From so many on a grid is coarse along each. Where the rise of a curve lies just between two points, two spacings may
 # agree by luck and the third would not; other designs have their rises elsewhere, and their errors tell.
 COARSE_AXES = 3
+COARSE = 0.1  # error of a grid, in nats
+MISSED = 1e-8  # of a quadrature, in nats, beyond which its nodes are placed anew
 LOG_TINY = 40.0  # −p log p changes by so many times what a p changes by, unless that is smaller still
 
 
@@ -122,17 +126,13 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
             [columns, *(belief.weights[:, None] * torch.from_numpy(x)[:, None] for x in belief.points.inner)], 1
         )
     has_cells = belief.method == "particles" and belief.points.groups is not None
-    parts = [
-        gains(table, columns, belief.points, is_joint=has_cells, has_worth=belief.method == "particles")
-        for table in blocks(model, belief.points, rows, memory)
-    ]
-    missing = joined([part.missing for part in parts])
-    by_column = joined([part.eig for part in parts])  # [J, c]
-    utility = joined([part.utility for part in parts]) if model.utility is not None else None  # [J, c]
+    found = resolved(model, belief, rows, columns, memory, is_joint=has_cells, has_worth=belief.method == "particles")
+    by_column = found.eig
+    utility = found.utility if model.utility is not None else None
     if belief.method == "particles":
         eig, se = _from_particles(model, belief, rows, by_column)
         if utility is not None:
-            se = jackknife(utility)[1] + joined([unseen(part.worth, belief.mass) for part in parts])
+            se = jackknife(utility)[1] + unseen(found.worth, belief.mass)
     else:
         eig, se = by_column[:, 0], grid_error((by_column if utility is None else utility)[:, :n_columns])
         if model.prior.n_scores >= COARSE_AXES:
@@ -141,7 +141,7 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
             se = se + beyond(utility[:, 0], *utility[:, n_columns:].T)
     return Estimates(
         eig=np.maximum(eig, 0),
-        se=se + missing,
+        se=se + (found.worth_error if len(found.worth_error) else found.missing),
         method=method,
         utility=None if utility is None else utility[:, 0],
     )
@@ -150,7 +150,7 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
 def bounded(found: Bounds) -> Estimates:
     return Estimates(
         eig=found.middle.numpy(),
-        se=found.se.numpy(),
+        se=(found.se if found.utility_se is None else found.utility_se).numpy(),
         method="bounds",
         lower=found.lower.numpy(),
         upper=found.upper.numpy(),
@@ -168,6 +168,56 @@ class Gains:
     missing: Array  # [J] what the nodes over y leave out and rounding adds, in nats
     utility: Array  # [J, c], empty without a utility
     worth: Array  # [J, P], the utility at each point; empty unless it is asked for
+    worth_error: Array  # [J] what integrals over y may have added to the utility; empty where it is summed
+    is_integrated: npt.NDArray[np.bool_]  # [J] whether the sum over y is a quadrature
+
+    def improved(self, places: npt.NDArray[np.int64], other: "Gains") -> "Gains":
+        """The same with what others miss less of at some of the designs, by number."""
+        is_better = other.missing < self.missing[places]
+        made = {}
+        for name in self.__annotations__:
+            values = getattr(self, name).copy()
+            if len(getattr(other, name)):
+                values[places[is_better]] = getattr(other, name)[is_better]
+            made[name] = values
+        return Gains(**made)
+
+
+def resolved(
+    model: Model,
+    belief: PointBelief,
+    rows: Tensor,
+    columns: Tensor,
+    memory: Memory,
+    *,
+    is_joint: bool = False,
+    has_worth: bool = False,
+) -> Gains:
+    """Those of designs [J, D] under each column of weights [P, c], all integrals over y resolved.
+
+    Nodes lie where the points' outcomes do. Where the belief holds but a few of the points, as with several narrow
+    peaks far apart, hardly any lie where something can come out: designs at which that shows are looked at again with
+    nodes placed by the belief, and then with more of them. Not where the grid itself is too coarse: the outcomes of
+    single points then stand apart, and only a finer one helps.
+    """
+
+    def look(tables: Iterable[Table | Stream]) -> Gains:
+        parts = [gains(table, columns, belief.points, is_joint=is_joint, has_worth=has_worth) for table in tables]
+        made: dict[str, Any] = {name: joined([getattr(part, name) for part in parts]) for name in Gains.__annotations__}
+        return Gains(**made)
+
+    found = look(blocks(model, belief.points, rows, memory))
+    plain = model if model.is_discrete else replace(model, utility=None)  # which has nodes of its own
+    n_own = 1 if belief.points.strides is None else 3
+    for n_panels in (N_PANELS, 4 * N_PANELS):
+        is_coarse = grid_error(found.eig[:, :n_own]) > COARSE
+        some = (found.is_integrated & (found.missing > MISSED) & ~is_coarse).nonzero()[0]
+        if not len(some):
+            break
+        by = Placement(log_mass=belief.weights.log(), n_panels=n_panels)
+        again = look(passed(plain, belief.points, rows[torch.from_numpy(some)], by))
+        found = found.improved(some, again)
+    return found
 
 
 def weight_columns(belief: PointBelief) -> Tensor:
@@ -204,7 +254,14 @@ def gains(
             lacks = lacks + np.maximum(np.log(table.node_weights.numpy().sum(0)) - given[:, 0], 0)
         missing = missing + short * lacks
     worth = table.worth().numpy() if has_worth else np.empty((0, 0))
-    return Gains(eig=_entropy(marginal, table) - given, missing=missing, utility=table.utilities(product), worth=worth)
+    return Gains(
+        eig=_entropy(marginal, table) - given,
+        missing=missing,
+        utility=table.utilities(product),
+        worth=worth,
+        worth_error=table.errors(product)[:, 0],
+        is_integrated=np.full(table.n_designs, table.node_weights is not None),
+    )
 
 
 def _marginals(table: Layout, product: Array) -> Array:

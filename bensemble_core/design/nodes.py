@@ -18,10 +18,18 @@ from bensemble_core.design.families import MAX_COUNT, Arguments
 from bensemble_core.design.model import Model
 
 MAX_NODES = 8192
-RARE = 27.6  # points with less than 10⁻¹² of the greatest prior mass do not decide where outcomes may lie
+RARE = 27.6  # points with less than 10⁻¹² of the greatest mass do not decide where outcomes may lie
 N_PANELS = 24
 N_PLACED = 200  # points whose outcomes place the panels
 SCORES = (-8.0, -6.5, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.5, 8.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Placement:
+    """Whose outcomes decide where nodes lie, and how many panels there are between them."""
+
+    log_mass: Tensor  # [P] of the points
+    n_panels: int = N_PANELS
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,17 +67,17 @@ def _is_integrated(variable: Any, arguments: Arguments) -> bool:
     return not variable.family.is_discrete or int(variable.family.count(arguments)) > MAX_COUNT
 
 
-def place_nodes(model: Model, arguments: Sequence[Arguments], log_prior: Tensor, n_designs: int) -> Nodes:
-    """arguments [J, P], log_prior [P] -> nodes."""
+def place_nodes(model: Model, arguments: Sequence[Arguments], by: Placement, n_designs: int) -> Nodes:
+    """arguments [J, P] -> nodes."""
     axes: list[Tensor] = []  # each [Y_i, J]
     weights: Tensor | None = None
     integrated: int | None = None
     is_complete = True
     for i, (variable, found) in enumerate(zip(model.outcomes, arguments, strict=True)):
-        usual = _usual(variable, found, log_prior)
+        usual = _usual(variable, found, by.log_mass)
         if _is_integrated(variable, usual):
             rule = _counted if variable.family.is_discrete else _quadrature
-            nodes, weights = rule(variable.family, usual, n_designs)
+            nodes, weights = rule(variable.family, usual, n_designs, by.n_panels)
             axes.append(nodes)
             integrated, is_complete = i, False
         else:
@@ -84,16 +92,16 @@ def place_nodes(model: Model, arguments: Sequence[Arguments], log_prior: Tensor,
     return Nodes(coordinates=coordinates, weights=weights, is_complete=is_complete, integrated=integrated)
 
 
-def _usual(variable: Any, arguments: Arguments, log_prior: Tensor) -> dict[str, Tensor]:
+def _usual(variable: Any, arguments: Arguments, log_mass: Tensor) -> dict[str, Tensor]:
     """The arguments at points of more than negligible mass, thinned evenly for continuous outcomes."""
-    keep = (log_prior > log_prior.max() - RARE).nonzero()[:, 0]
+    keep = (log_mass > log_mass.max() - RARE).nonzero()[:, 0]
     if not variable.family.is_discrete and len(keep) > N_PLACED:
         keep = keep[torch.linspace(0, len(keep) - 1, N_PLACED).round().long()]
-    n = len(log_prior)
+    n = len(log_mass)
     return {name: a[..., keep] if a.ndim and a.shape[-1] == n else a for name, a in arguments.items()}
 
 
-def _quadrature(family: Any, arguments: Arguments, n_designs: int) -> tuple[Tensor, Tensor]:
+def _quadrature(family: Any, arguments: Arguments, n_designs: int, n_panels: int) -> tuple[Tensor, Tensor]:
     """Gauss-Legendre on panels between quantiles of where the points' outcomes lie, dense where many are: [Y, J] twice.
 
     Panels are cut in asinh((c − middle) / scale): linear in the middle, logarithmic in the tails, so that heavy tails
@@ -109,7 +117,7 @@ def _quadrature(family: Any, arguments: Arguments, n_designs: int) -> tuple[Tens
         n = ordered.shape[1]
         middle = ordered[:, n // 2 : n // 2 + 1]
         scale = (ordered[:, int(0.8 * n)] - ordered[:, int(0.2 * n)]).clamp(min=1e-12)[:, None]
-        pick = torch.linspace(0, n - 1, N_PANELS + 1).round().long()
+        pick = torch.linspace(0, n - 1, n_panels + 1).round().long()
         edges = torch.asinh((ordered[:, pick] - middle) / scale)
         s, share = panels(edges.mT)
         nodes = middle.mT + scale.mT * torch.sinh(s)
@@ -117,7 +125,7 @@ def _quadrature(family: Any, arguments: Arguments, n_designs: int) -> tuple[Tens
     return nodes.contiguous(), weights.contiguous()
 
 
-def _counted(family: Any, arguments: Arguments, n_designs: int) -> tuple[Tensor, Tensor]:
+def _counted(family: Any, arguments: Arguments, n_designs: int, n_panels: int) -> tuple[Tensor, Tensor]:
     """Counts one by one up to MANY, where any can come out as few, and beyond that panels in log y: [Y, J] twice."""
     with torch.no_grad():
         places = torch.broadcast_tensors(*(family.place(arguments, score) for score in SCORES))  # type: ignore[no-untyped-call]
@@ -129,7 +137,7 @@ def _counted(family: Any, arguments: Arguments, n_designs: int) -> tuple[Tensor,
         ordered = y.expand(n_designs, *y.shape[1:]).flatten(1).sort(1).values
         n = ordered.shape[1]
         few = (ordered <= MANY).sum(1, keepdim=True).clamp(max=n - 1)
-        pick = few + (torch.linspace(0, 1, N_PANELS + 1, dtype=torch.float64) * (n - 1 - few)).round().long()
+        pick = few + (torch.linspace(0, 1, n_panels + 1, dtype=torch.float64) * (n - 1 - few)).round().long()
         edges = ordered.gather(1, pick).clamp(min=MANY).log()
         edges[:, 0] = torch.where(few[:, 0] > 0, math.log(MANY), edges[:, 0])
         log_y, share = panels(edges.mT)

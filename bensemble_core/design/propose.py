@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core.design.accuracy import sharpened
-from bensemble_core.design.batch import Batch, conditional, joined
+from bensemble_core.design.accuracy import resolving, sharpened
+from bensemble_core.design.batch import Batch, conditional, empty, joined
 from bensemble_core.design.belief import PointBelief
 from bensemble_core.design.eig import Estimates
 from bensemble_core.design.memory import Memory
@@ -29,6 +29,8 @@ from bensemble_core.randomness import derive
 N_COMPARED = 8  # designs at least that are compared from all points, after a look from fewer
 NEAR = 0.2  # share of the range of the scores: those as near to the best are compared, too
 ROUGH = 1e-3  # relative error of the best score beyond which the contenders are compared on finer grids
+LIGHT = 1e-12  # weight of a point beside the greatest, without which a first look does
+MUCH = 0.5  # of the best's information, below which a design ties with it no more, however rough the estimates
 Reason = Literal["best", "tie", "random"]
 
 
@@ -112,6 +114,11 @@ def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _
     rows = with_corners(model.space, rows, request.fixed)
     # a first look and the climb on fewer points; what they find is compared on all of them
     rough = batch.thinned()
+    if model.utility is not None and batch.is_empty:
+        finer = resolving(model, request.events, rows, memory, seed=seed)
+        if finer is not None:  # a utility that is sharp beside the grid would be climbed in its teeth
+            batch = empty(model, finer)
+            rough = empty(model, finer.only(finer.weights > LIGHT * finer.weights.max()))
     first = _scored(spec, rough, rows, memory)
     climbed = refine(model, rough, rows, torch.as_tensor(first.scores), memory, fixed=request.fixed, seed=seed)
     scored = _scored(spec, batch, climbed, memory)
@@ -232,9 +239,16 @@ def _second(
 
 
 def _leading(spec: Spec, candidates: _Candidates, scores: Array, best: int, run: Sequence[Row], *path: int) -> int:
-    """The best, or of those that can't be told from it the least used, and among those one by the seed."""
-    tolerance = max(spec.select.tie_tol, 2 * float(candidates.se[best]))
-    ties = (scores >= scores[best] - tolerance).nonzero()[0]
+    """The best, or of those that can't be told from it the least used, and among those one by the seed.
+
+    Two designs can't be told apart if they differ by at most tie_tol, or by 2 se of the one that is known better: what
+    is surely far below does not tie with something that hardly anything is known of. Where that is all there is, a
+    design of less than MUCH of the best's information still does not.
+    """
+    error = 2 * np.minimum(candidates.se, candidates.se[best])
+    if candidates.estimates.utility is None:
+        error = np.minimum(error, (1 - MUCH) * scores[best])
+    ties = (scores >= scores[best] - np.maximum(spec.select.tie_tol, error)).nonzero()[0]
     if len(ties) == 1:
         return best
     used = Counter(run)

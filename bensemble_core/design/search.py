@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from bensemble_core.design.batch import Batch, conditional, differentiable
+from bensemble_core.design.batch import Batch, conditional, differentiable, useful
 from bensemble_core.design.expressions import Expression
 from bensemble_core.design.gaussian import GaussianBelief
 from bensemble_core.design.memory import Memory
@@ -24,6 +24,7 @@ N_STARTS = 64  # for each design variable, up to four
 N_TRIES = 2**16  # where hardly any design satisfies the constraints
 N_CLIMBERS = 4
 N_STEPS = 20
+STEP = 1e-4  # of differences, in the unit cube
 N_AROUND = 64  # points around the best where there is no gradient
 
 
@@ -154,6 +155,8 @@ def _climb(model: Model, batch: Batch, rows: Tensor, moving: list[int]) -> Tenso
 
 def _value_and_slope(model: Model, batch: Batch, rows: Tensor, u: Tensor, moving: list[int]) -> tuple[Tensor, Tensor]:
     values, slopes = [], []
+    if not model.has_smooth_utility:
+        return _value_and_differences(model, batch, rows, u, moving)
     for i in range(len(u)):  # one after the other: a block with gradients is several times as large as one without
         at = u[i : i + 1].clone().requires_grad_()
         value = differentiable(model, batch, _relaxed(model.space, rows[i : i + 1], at, moving))
@@ -162,6 +165,22 @@ def _value_and_slope(model: Model, batch: Batch, rows: Tensor, u: Tensor, moving
         values.append(value.detach())
         slopes.append(slope.nan_to_num(0.0, 0.0, 0.0))
     return torch.cat(values), torch.cat(slopes)
+
+
+def _value_and_differences(
+    model: Model, batch: Batch, rows: Tensor, u: Tensor, moving: list[int]
+) -> tuple[Tensor, Tensor]:
+    """The same where an outcome at which the utility jumps moves with the design, which a gradient at fixed outcomes
+    does not see."""
+    slope = torch.zeros_like(u)
+    with torch.no_grad():
+        value = useful(model, batch, _relaxed(model.space, rows, u, moving))
+        for i in moving:
+            near = u.clone()
+            near[:, i] += torch.where(u[:, i] < 0.5, STEP, -STEP)
+            there = useful(model, batch, _relaxed(model.space, rows, near, moving))
+            slope[:, i] = (there - value) / (near - u)[:, i]
+    return value, slope.nan_to_num(0.0, 0.0, 0.0)
 
 
 def _look_around(model: Model, batch: Batch, rows: Tensor, moving: list[int], memory: Memory, seed: int) -> Tensor:
@@ -174,7 +193,8 @@ def _look_around(model: Model, batch: Batch, rows: Tensor, moving: list[int], me
         u = (_to_unit(model.space, best) + width * shift).clamp(0, 1)
         around = torch.cat([best, _relaxed(model.space, best.expand(N_AROUND, -1), u, moving)])
         around = around[model.space.admits(around)]
-        scores = conditional(model, batch, around, memory, seed=seed).eig / model.costs(around).numpy()
+        found = conditional(model, batch, around, memory, seed=seed)
+        scores = (found.eig if found.utility is None else found.utility) / model.costs(around).numpy()
         best, width = around[int(scores.argmax())][None], width / 3
     return torch.cat([best, rows])
 

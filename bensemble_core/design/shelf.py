@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Model
-from bensemble_core.design.nodes import can_enumerate, n_integrals, place_nodes
+from bensemble_core.design.nodes import Placement, can_enumerate, n_integrals, place_nodes
 from bensemble_core.design.points import Points
 from bensemble_core.design.skeleton import skeleton
 from bensemble_core.design.tables import CHUNK, Method, Stream, Table, arguments_at, build, stream
@@ -78,23 +78,24 @@ def _most(points: Points) -> int:
     return KEPT if points.is_common or points.frame is None else KEPT_APART
 
 
-def passed(model: Model, points: Points, rows: Tensor) -> Iterator[Table | Stream]:
+def passed(model: Model, points: Points, rows: Tensor, by: Placement | None = None) -> Iterator[Table | Stream]:
     """Blocks to be used once, measured by the outcomes of the design before."""
-    n = n_outcomes(model, points, rows[:1])
+    n = n_outcomes(model, points, rows[:1], by)
     most = CHUNK if points.groups is None else 8 * CHUNK  # a stream is made again for every look at the groups
     first = 0
     while first < len(rows):
         size = points.n * (n + 1)
         some = rows[first : first + max(1, CHUNK // size)]
-        made = stream(model, points, some) if size > most else build(model, points, some)
+        made = stream(model, points, some, by) if size > most else build(model, points, some, by)
         yield made
         first, n = first + made.n_designs, made.n_outcomes
 
 
-def n_outcomes(model: Model, points: Points, rows: Tensor) -> int:
+def n_outcomes(model: Model, points: Points, rows: Tensor, by: Placement | None = None) -> int:
     """How many there are to go through at these designs."""
     arguments, _ = arguments_at(model, points, rows)
-    return len(place_nodes(model, arguments, points.log_prior, len(rows)).coordinates)
+    by = by or Placement(log_mass=points.log_prior)
+    return len(place_nodes(model, arguments, by, len(rows)).coordinates)
 
 
 def _joined(made: list[Table]) -> list[Table]:
@@ -117,6 +118,7 @@ def _concatenated(run: list[Table]) -> Table:
     parts = [table.probs[y] for y in range(first.n_outcomes - first.sums_to_one) for table in run]
     parts += [table.entropies(table.rows) for table in run]
     parts += [table.utilities(table.rows) for table in run if table.has_utility]
+    parts += [table.errors(table.rows) for table in run if table.has_error]
     weights = [table.node_weights for table in run if table.node_weights is not None]
     return replace(
         first,

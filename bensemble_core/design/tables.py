@@ -15,8 +15,9 @@ from bensemble_core.design.deadline import check
 from bensemble_core.design.families import Arguments, summed_entropy
 from bensemble_core.design.memory import refuse_unless_rare
 from bensemble_core.design.model import Model
-from bensemble_core.design.nodes import Nodes, place_nodes
+from bensemble_core.design.nodes import Nodes, Placement, place_nodes
 from bensemble_core.design.points import Array, Points
+from bensemble_core.design.worth import expected, integrates
 
 CHUNK = 131_072  # numbers worked on at once: a block that fits the cache is made in half the time
 DROPPED = 1e-15  # of the weights in all, without which a table used once is made
@@ -27,12 +28,14 @@ Method = Literal["enumeration", "quadrature", "bounds", "linear_gaussian"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layout:
-    """A block of designs: Y·J rows of p(y | θ, ξ), then J of H[y | θ, ξ], then, with a utility, J of E[U | θ, ξ]; P
-    columns. Where it `is_closed` the rows of the last outcome are left out."""
+    """A block of designs: Y·J rows of p(y | θ, ξ), then J of H[y | θ, ξ], then, with a utility, J of E[U | θ, ξ], and J
+    of its error where it was integrated over; P columns. Where it `is_closed` the rows of the last outcome are left
+    out."""
 
     n_outcomes: int
     n_designs: int
     has_utility: bool
+    has_error: bool
     node_weights: Tensor | None  # [Y, J]
     is_complete: bool  # all outcomes are there
     sums_to_one: bool  # at every point
@@ -51,7 +54,14 @@ class Layout:
 
     def utilities(self, product: Numbers) -> Numbers:
         """The part that belongs to E[U | θ, ξ]: [J, c], empty without a utility."""
-        return product[-self.n_designs :] if self.has_utility else product[:0]
+        if not self.has_utility:
+            return product[:0]
+        first = (self.n_outcomes - self.is_closed + 1) * self.n_designs
+        return product[first : first + self.n_designs]
+
+    def errors(self, product: Numbers) -> Numbers:
+        """The part that belongs to the error of E[U | θ, ξ]: [J, c], empty where there is none."""
+        return product[-self.n_designs :] if self.has_error else product[:0]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -198,30 +208,33 @@ class Placed:
         )
 
 
-def build(model: Model, points: Points, rows: Tensor) -> Table:
+def build(model: Model, points: Points, rows: Tensor, by: Placement | None = None) -> Table:
     """One block; differentiable in the designs (nodes stay where they are)."""
-    placed = _placed(model, points, rows)
+    placed = _placed(model, points, rows, by)
     made = filled(model, points.values, rows, placed)
-    return Table(points=points, rows=made, **_layout(model, placed, len(rows)))
+    return Table(points=points, rows=made, **_layout(model, placed, rows))
 
 
-def stream(model: Model, points: Points, rows: Tensor) -> Stream:
-    placed = _placed(model, points, rows)
-    return Stream(model=model, points=points, designs=rows, placed=placed, **_layout(model, placed, len(rows)))
+def stream(model: Model, points: Points, rows: Tensor, by: Placement | None = None) -> Stream:
+    placed = _placed(model, points, rows, by)
+    return Stream(model=model, points=points, designs=rows, placed=placed, **_layout(model, placed, rows))
 
 
-def _placed(model: Model, points: Points, rows: Tensor) -> Placed:
+def _placed(model: Model, points: Points, rows: Tensor, by: Placement | None) -> Placed:
+    """With nodes by the prior unless it is said by what: a table that is kept must not depend on observations."""
     arguments, undefined = arguments_at(model, points, rows)
-    nodes = place_nodes(model, arguments, points.log_prior, len(rows))
+    nodes = place_nodes(model, arguments, by or Placement(log_mass=points.log_prior), len(rows))
     return Placed(arguments=arguments, undefined=undefined, nodes=nodes)
 
 
-def _layout(model: Model, placed: Placed, n_designs: int) -> dict[str, Any]:
+def _layout(model: Model, placed: Placed, rows: Tensor) -> dict[str, Any]:
     nodes = placed.nodes
+    has_error = integrates(model, nodes.integrated) and not rows.requires_grad
     return {
         "n_outcomes": len(nodes.coordinates),
-        "n_designs": n_designs,
+        "n_designs": len(rows),
         "has_utility": model.utility is not None,
+        "has_error": has_error,
         "node_weights": nodes.weights,
         "is_complete": nodes.is_complete,
         "sums_to_one": nodes.is_complete and nodes.weights is None and placed.undefined is None,
@@ -252,9 +265,20 @@ def filled(model: Model, theta: Mapping[str, Tensor], rows: Tensor, placed: Plac
     if undefined is not None:  # a sliver of the prior: leaves no trace beyond its mass
         p, entropy = torch.where(undefined, 0.0, p), torch.where(undefined, 0.0, entropy)
     parts = [p.reshape(-1, n_points), entropy]
-    if model.utility is not None:
+    if nodes.integrated is not None and integrates(model, nodes.integrated) and not rows.requires_grad:
+        worths = expected(model, theta, rows, placed.arguments, nodes.integrated)
+        parts += [part if undefined is None else torch.where(undefined, 0.0, part) for part in worths]
+    elif model.utility is not None:
         parts.append(_utility(model, theta, rows, nodes, p))
     return torch.cat(parts)
+
+
+def worth_at(model: Model, points: Points, rows: Tensor) -> Tensor:
+    """E[U | θ, ξ] alone, where one of the outcomes is continuous: [J, P]."""
+    arguments, undefined = arguments_at(model, points, rows)
+    (integrated,) = (i for i, variable in enumerate(model.outcomes) if not variable.family.is_discrete)
+    worth, _ = expected(model, points.values, rows, arguments, integrated)
+    return worth if undefined is None else torch.where(undefined, 0.0, worth)
 
 
 def arguments_at(model: Model, points: Points, rows: Tensor) -> tuple[Sequence[Arguments], Tensor | None]:
@@ -282,7 +306,7 @@ def arguments_at(model: Model, points: Points, rows: Tensor) -> tuple[Sequence[A
 
 
 def _utility(model: Model, theta: Mapping[str, Tensor], rows: Tensor, nodes: Nodes, p: Tensor) -> Tensor:
-    """E[U(θ, ξ, y) | θ, ξ]: [J, P]."""
+    """E[U(θ, ξ, y) | θ, ξ], with gradients: [J, P]."""
     assert model.utility is not None
     values = model.values(theta, rows[:, None, :])
     for i, variable in enumerate(model.outcomes):

@@ -12,6 +12,7 @@ import numpy as np
 from bensemble_core.design.points import Array
 
 HEAVIEST = 0.95  # shape: at 1 the mean no longer exists
+ROUNDING = 1e-15  # of a sum
 HOPELESS = 3.0  # error beyond that, of all that was seen
 
 
@@ -41,6 +42,7 @@ def beyond(whole: Array, inner: Array, innermost: Array) -> Array:
     The rings add ever less, by a factor that does not grow; where the last adds more, the sum lies outside.
     """
     last, before = np.abs(whole - inner), np.abs(inner - innermost)
+    last = np.where(last <= ROUNDING * np.abs(whole), 0.0, last)
     ratio = last / np.maximum(before, 1e-300)
     return np.asarray(last * ratio / (1 - np.minimum(ratio, 0.9)))
 

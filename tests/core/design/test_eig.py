@@ -211,6 +211,54 @@ def test_a_stated_error_covers_the_real_one_where_grids_end() -> None:
     assert abs(found.eig - exact.eig) <= 3 * found.se
 
 
+def peaks_oracle(sd: float, n: int, square: float, plain: float) -> float:
+    """After n outcomes 2 of N(θ², sd²): I(y; θ) of y ~ N(square · θ² + plain · θ, sd²), by fine sums over θ and y."""
+    width = 12 * sd / math.sqrt(n) / math.sqrt(8)
+    theta = np.concatenate([s * np.linspace(math.sqrt(2) - width, math.sqrt(2) + width, 1201) for s in (-1, 1)])
+    log_w = -0.5 * (theta - 0.1) ** 2 - 0.5 * n * ((2 - theta**2) / sd) ** 2
+    w = np.exp(log_w - log_w.max())
+    mean = square * theta**2 + plain * theta
+    parts = [(m.min() - 9 * sd, m.max() + 9 * sd) for m in np.split(mean, 2)]
+    if max(low for low, _ in parts) < min(high for _, high in parts):
+        parts = [(min(low for low, _ in parts), max(high for _, high in parts))]
+    total = 0.0
+    for low, high in parts:
+        y = np.linspace(low, high, 3001)
+        p = stats.norm.pdf(y[:, None], mean, sd) @ (w / w.sum())
+        total += float(special.entr(p).sum() * (y[1] - y[0]))
+    return total - 0.5 * math.log(2 * math.pi * math.e * sd * sd)
+
+
+@pytest.mark.parametrize(("sd", "n"), [(0.2, 1), (0.1, 1), (0.05, 1), (0.05, 10), (0.01, 3)])
+def test_outcomes_are_resolved_after_a_posterior_of_two_narrow_peaks(sd: float, n: int) -> None:
+    """The grid spans both peaks and all between: its outcomes lie mostly where nothing can come out any more."""
+    designs = [{"x": 0.1, "z": 0.0}, {"x": 1.0, "z": 0.0}, {"x": 3.0, "z": 0.0}, {"x": 0.0, "z": 1.0}]
+    spec = {
+        "parameters": {"th": {"dist": "normal", "loc": 0.1, "scale": 1}},
+        "designs": designs,
+        "outcome": {"y": {"family": "normal", "mean": "th * th * x + th * z", "sd": sd}},
+    }
+    history = [({"x": 1.0, "z": 0.0}, {"y": 2.0})] * n
+    experiment = Experiment.from_spec(spec)
+    for found, design in zip(experiment.eig(None, history), designs, strict=True):
+        assert found.eig == pytest.approx(peaks_oracle(sd, n, design["x"], design["z"]), abs=1e-7)
+        assert found.se < 1e-7
+    pick = experiment.propose(history)[0]
+    assert (pick.design, pick.reason) == (designs[2] if n == 1 else designs[3], "best")
+
+
+def test_a_batch_is_resolved_after_a_posterior_of_two_narrow_peaks() -> None:
+    """Near either peak θ² is normal and θ² · x linear in it: n more outcomes tell ½ log(1 + n) of it."""
+    spec = {
+        "parameters": {"th": {"dist": "normal", "loc": 0.1, "scale": 1}},
+        "designs": {"x": {"type": "list", "values": [0.1, 1.0]}},
+        "outcome": {"y": {"family": "normal", "mean": "th * th * x", "sd": 0.02}},
+    }
+    picks = Experiment.from_spec(spec).propose([({"x": 1.0}, {"y": 2.0})], 2)
+    assert [pick.design["x"] for pick in picks] == [1.0, 1.0]
+    assert picks[1].joint_eig == pytest.approx(0.5 * math.log(3), abs=2e-3)
+
+
 def test_a_sharp_likelihood_is_resolved() -> None:
     """sigmoid(200 (θ − ξ)) is nearly a step: EIG tends to ln 2 less the width of the step."""
     spec = changed(DIGIT_SPAN, let={"z": "200 * (theta - xi)"})

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from bensemble_core.design import Experiment
+from bensemble_core.design import Experiment, propose
+from bensemble_core.design.eig import Estimates
 from bensemble_core.design.guards import tail_probability
 from bensemble_core.design.simulate import Policy, simulate
 from bensemble_core.errors import Cancelled, InvalidData, InvalidOption
@@ -40,6 +41,47 @@ def test_ties_go_to_the_least_used_and_then_by_the_seed() -> None:
     assert sides == {"l", "r"}
     again = [Experiment.from_spec(changed(TWINS, select={"seed": 5})).propose()[0] for _ in range(2)]
     assert again[0] == again[1]
+
+
+def tied(monkeypatch: pytest.MonkeyPatch, scores: list[float], errors: list[float], *, is_utility: bool = False) -> Any:
+    """What is proposed of designs 0, 1 … whose estimates are these, the first of which were used the least."""
+    eig = np.array(scores)
+    found = Estimates(eig=eig, se=np.array(errors), method="quadrature", utility=eig if is_utility else None)
+    monkeypatch.setattr(propose, "conditional", lambda *args, **options: found)
+    monkeypatch.setattr(propose, "sharpened", lambda *args, **options: found)
+    spec = {
+        "parameters": {"w": {"dist": "normal", "loc": 0, "scale": 1}},
+        "designs": {"x": {"type": "list", "values": list(range(len(scores)))}},
+        "outcome": {"y": {"family": "bernoulli", "logit": "w * x"}},
+    }
+    experiment = Experiment.from_spec(spec)
+    history = [({"x": x}, {"y": 0}) for x in range(len(scores)) for _ in range(x)]
+    (pick,) = experiment.propose(history)
+    return pick.design["x"], pick.reason
+
+
+@pytest.mark.parametrize(
+    ("scores", "errors", "expected"),
+    [
+        ([0.95, 1.0], [0.03, 0.03], (0, "tie")),  # within 2 se of each
+        ([0.93, 1.0], [0.03, 0.03], (1, "best")),
+        ([0.005, 0.04, 1.03, 1.98], [2e-7, 5e-4, 1.7, 4.4], (2, "tie")),  # the last two are known hardly at all
+        ([0.005, 0.9, 1.98], [1e-7, 1e-7, 4.4], (2, "best")),  # surely below what is thought of the best
+        ([0.3, 1.0], [4.0, 1e-7], (1, "best")),
+        ([0.005, 1.0], [4.0, 4.0], (1, "best")),  # nothing is known: what promises much rather than next to nothing
+        ([1.0 - 5e-7, 1.0], [0.0, 0.0], (0, "tie")),  # tie_tol
+    ],
+)
+def test_designs_tie_within_the_error_of_the_one_that_is_known_better(
+    monkeypatch: pytest.MonkeyPatch, scores: list[float], errors: list[float], expected: tuple[int, str]
+) -> None:
+    assert tied(monkeypatch, scores, errors) == expected
+
+
+def test_ties_of_a_utility_do_not_depend_on_where_its_zero_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for zero in (0.0, 100.0, -100.0):
+        assert tied(monkeypatch, [zero - 2, zero + 1], [2.0, 2.0], is_utility=True) == (0, "tie")
+        assert tied(monkeypatch, [zero - 2, zero + 1], [1e-3, 2.0], is_utility=True) == (1, "best")
 
 
 def test_cost_moves_the_choice_to_the_best_ratio() -> None:
