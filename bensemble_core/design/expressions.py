@@ -9,6 +9,7 @@ tower of powers is infinite at once instead of a long integer.
 import ast
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -162,6 +163,8 @@ def _scan(text: str, degrees: Mapping[str, int], pointer: str) -> frozenset[str]
     position, n_tokens, n_open, names = 0, 0, 0, set()
     while position < len(text):
         token = _TOKEN.match(text, position)
+        if token is None and text[position].isalpha():
+            raise _foreign(text, position, pointer)
         if token is None:
             raise InvalidSpec(
                 f"{text[position]!r} has no place in an expression; there are names, decimal numbers, + - * / **, "
@@ -170,6 +173,8 @@ def _scan(text: str, degrees: Mapping[str, int], pointer: str) -> frozenset[str]
                 column=position + 1,
             )
         name = token.group("name")
+        if name is not None and text[token.end() : token.end() + 1].isalnum():  # a letter of another alphabet
+            raise _foreign(text, token.end(), pointer)
         if name is not None and name not in RESERVED:
             if name not in degrees:
                 known = ", ".join([*sorted(degrees), *CONSTANTS])
@@ -189,6 +194,16 @@ def _scan(text: str, degrees: Mapping[str, int], pointer: str) -> frozenset[str]
     if n_tokens > MAX_TOKENS:
         raise InvalidSpec(f"an expression has at most {MAX_TOKENS} tokens, got {n_tokens}", pointer=pointer)
     return frozenset(names)
+
+
+def _foreign(text: str, position: int, pointer: str) -> InvalidSpec:
+    letter = text[position]
+    return InvalidSpec(
+        f"{letter!r} ({unicodedata.name(letter, 'no name')}) is not an ASCII letter; names are made of a-z, A-Z, "
+        "digits and _",
+        pointer=pointer,
+        column=position + 1,
+    )
 
 
 def _tree(text: str, pointer: str) -> ast.expr:
