@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bensemble_core.design.belief import PointBelief
+from bensemble_core.design.belief import NEGLIGIBLE, PointBelief
 from bensemble_core.design.bounds import bounds
 from bensemble_core.design.eig import (
     Estimates,
@@ -57,9 +57,17 @@ class Batch:
         """The same as seen from fewer points."""
         if isinstance(self.belief, GaussianBelief):
             return self
-        keep = self.belief.telling()
+        return self._only(self.belief, self.belief.telling())
+
+    def weighty(self) -> "Batch":
+        """The same as seen from all points but those without weight."""
+        if isinstance(self.belief, GaussianBelief):
+            return self
+        return self._only(self.belief, self.belief.weights > self.belief.weights.max() * NEGLIGIBLE)
+
+    def _only(self, belief: PointBelief, keep: Tensor) -> "Batch":
         columns = None if self.columns is None else self.columns[keep] / self.columns[keep].sum(0)
-        return replace(self, belief=self.belief.only(keep), columns=columns)
+        return replace(self, belief=belief.only(keep), columns=columns)
 
 
 def empty(model: Model, belief: PointBelief | GaussianBelief) -> Batch:

@@ -78,6 +78,11 @@ class Belief(Protocol):
     def samples(self, n: int, seed: int = 0) -> dict[str, Tensor]: ...
 
 
+def refuse_draws(n: int) -> None:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise InvalidOption(f"expected a whole number of draws, at least 1, got {n}")
+
+
 def summary(belief: Belief) -> dict[str, dict[str, Any]]:
     """Mean, sd and quantiles of each parameter, as plain numbers."""
     quantiles = {q: belief.quantile(q) for q in SUMMARY}
@@ -181,6 +186,7 @@ class PointBelief:
 
     def samples(self, n: int, seed: int = 0) -> dict[str, Tensor]:
         """Continuous parameters on a grid take values between its points too, those of a list only their own."""
+        refuse_draws(n)
         if self.method == "grid" and self.points.prior is not None:
             drawn = draws(self.points, self.mass, n, seed)
             return {name: drawn[name] for name in self.names}
@@ -196,7 +202,8 @@ class PointBelief:
         """Fewer points for a first look: every second of a grid, a quarter of the particles; none without weight."""
         keep = self.weights > self.weights.max() * NEGLIGIBLE
         if self.points.coarse is not None:
-            return keep & self.points.coarse
+            thinned = keep & self.points.coarse
+            return thinned if bool(thinned.any()) else keep  # all the weight may lie between them
         if self.method == "particles" and self.points.groups is None:
             return keep & (torch.arange(self.points.n) < self.points.n // 4)
         return keep

@@ -33,7 +33,7 @@ from bensemble_core.design.spec import Spec, read_spec
 from bensemble_core.design.stop import Standing, Stop, judge, needs_eig
 from bensemble_core.design.tables import Method
 from bensemble_core.design.work import Work, work_of
-from bensemble_core.errors import InvalidOption, NotFinite
+from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 
 MAX_PROPOSALS = 100
 
@@ -131,8 +131,8 @@ class Experiment:
         narrow the choice, `excluded` designs are left out. The list is shorter when nothing more can be afforded. The
         first `n_prior` observations are others': they inform, but count neither as repeats nor against the budget.
         """
-        if not 1 <= count <= MAX_PROPOSALS:
-            raise InvalidOption(f"count is 1 to {MAX_PROPOSALS}, got {count}")
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_PROPOSALS:
+            raise InvalidOption(f"count is 1 to {MAX_PROPOSALS}, a whole number, got {count}")
         model = self.spec.model
         request = Request(
             events=self._events(observations),
@@ -204,7 +204,7 @@ class Experiment:
     def draw(self, parameters: Mapping[str, float], design: Design, seed: int) -> dict[str, Any]:
         """One outcome of a simulated experiment whose parameters are known."""
         model = self.spec.model
-        theta = {name: torch.tensor([float(value)], dtype=torch.float64) for name, value in parameters.items()}
+        theta = self._point(parameters)
         u = torch.rand(1, len(model.outcomes), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         row = torch.tensor(model.space.encode(design), dtype=torch.float64)
         y = model.draw(theta, row, u)[0].tolist()
@@ -212,7 +212,7 @@ class Experiment:
 
     def log_likelihood(self, parameters: Mapping[str, float], observations: Sequence[Observation]) -> float:
         """log p(outcomes | parameters, designs)."""
-        theta = {name: torch.tensor([float(value)], dtype=torch.float64) for name, value in parameters.items()}
+        theta = self._point(parameters)
         return sum(float(self.spec.model.log_likelihood(theta, event)[0]) for event in self._events(observations))
 
     def work(self, n_observations: int = 0, count: int = 1, n_pending: int = 0) -> Work:
@@ -222,8 +222,21 @@ class Experiment:
     def _events(self, observations: Sequence[Observation]) -> History:
         return read_history(self.spec.model, observations, self.memory)
 
+    def _point(self, parameters: Mapping[str, float]) -> dict[str, Tensor]:
+        """Parameters by name, checked: [1] each."""
+        names = self.spec.model.prior.names
+        if not isinstance(parameters, Mapping) or set(parameters) != set(names):
+            came = ", ".join(map(str, parameters)) if isinstance(parameters, Mapping) else type(parameters).__name__
+            raise InvalidData(f"expected exactly the parameters {', '.join(names)}, got {came or 'none'}")
+        for name, value in parameters.items():
+            if not isinstance(value, (int, float)) or not math.isfinite(value):
+                raise InvalidData(f"parameter {name}: expected a finite number, got {value!r}")
+        return {name: torch.tensor([float(value)], dtype=torch.float64) for name, value in parameters.items()}
+
     def _rows(self, designs: Sequence[Design] | None) -> Tensor:
         space = self.spec.model.space
+        if designs is not None and not len(designs):
+            raise InvalidOption("expected at least one design, got none; leave designs out for all of a list")
         if designs is None:
             if not space.is_listed:
                 raise InvalidOption("these designs cannot be listed; name those whose EIG is wanted")

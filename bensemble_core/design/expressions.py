@@ -10,6 +10,7 @@ import ast
 import itertools
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -54,6 +55,7 @@ class Expression:
     is_truth: bool  # a comparison rather than a number
     run: Run
     switches: tuple[Switch, ...] = ()
+    margins: tuple[Run, ...] = ()  # of a comparison: numbers that are all at least 0 where it holds, for their slopes
 
     def __call__(self, values: Values) -> Tensor:
         return self.run(values)
@@ -142,7 +144,13 @@ def parse(text: object, *, degrees: Mapping[str, int], pointer: str, truth: bool
             column=1,
         )
     return Expression(
-        source=text, names=names, degree=node.degree, is_truth=truth, run=node.run, switches=tuple(walk.switches)
+        source=text,
+        names=names,
+        degree=node.degree,
+        is_truth=truth,
+        run=node.run,
+        switches=tuple(walk.switches),
+        margins=node.margins,
     )
 
 
@@ -174,6 +182,8 @@ def _scan(text: str, degrees: Mapping[str, int], pointer: str) -> frozenset[str]
     position, n_tokens, n_open, names = 0, 0, 0, set()
     while position < len(text):
         token = _TOKEN.match(text, position)
+        if token is None and text[position].isalpha():
+            raise _foreign(text, position, pointer)
         if token is None:
             raise InvalidSpec(
                 f"{text[position]!r} has no place in an expression; there are names, decimal numbers, + - * / **, "
@@ -182,6 +192,8 @@ def _scan(text: str, degrees: Mapping[str, int], pointer: str) -> frozenset[str]
                 column=position + 1,
             )
         name = token.group("name")
+        if name is not None and text[token.end() : token.end() + 1].isalnum():  # a letter of another alphabet
+            raise _foreign(text, token.end(), pointer)
         if name is not None and name not in RESERVED:
             if name not in degrees:
                 known = ", ".join([*sorted(degrees), *CONSTANTS])
@@ -201,6 +213,16 @@ def _scan(text: str, degrees: Mapping[str, int], pointer: str) -> frozenset[str]
     if n_tokens > MAX_TOKENS:
         raise InvalidSpec(f"an expression has at most {MAX_TOKENS} tokens, got {n_tokens}", pointer=pointer)
     return frozenset(names)
+
+
+def _foreign(text: str, position: int, pointer: str) -> InvalidSpec:
+    letter = text[position]
+    return InvalidSpec(
+        f"{letter!r} ({unicodedata.name(letter, 'no name')}) is not an ASCII letter; names are made of a-z, A-Z, "
+        "digits and _",
+        pointer=pointer,
+        column=position + 1,
+    )
 
 
 def _tree(text: str, pointer: str) -> ast.expr:
@@ -238,6 +260,28 @@ class _Node:
     run: Run
     degree: int
     is_truth: bool = False
+    margins: tuple[Run, ...] = ()
+
+
+def _margin(operator: type[ast.cmpop], left: Run, right: Run) -> tuple[Run, ...]:
+    """How far a comparison is from its edge; that of a ≠ b has no side."""
+    if operator in (ast.Lt, ast.LtE):
+        return (lambda values: right(values) - left(values),)
+    if operator in (ast.Gt, ast.GtE):
+        return (lambda values: left(values) - right(values),)
+    return (lambda values: -(left(values) - right(values)).abs(),) if operator is ast.Eq else ()
+
+
+def _least(margins: tuple[Run, ...]) -> Run:
+    return lambda values: _fold(torch.minimum)(*(margin(values) for margin in margins))
+
+
+def _either(parts: list[tuple[Run, ...]]) -> tuple[Run, ...]:
+    """The margin of comparisons one of which has to hold."""
+    if not all(parts):
+        return ()
+    each = [_least(margins) for margins in parts]
+    return (lambda values: _fold(torch.maximum)(*(margin(values) for margin in each)),)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -308,7 +352,13 @@ class _Walk:
     def unary(self, node: ast.UnaryOp, depth: int) -> _Node:
         if isinstance(node.op, ast.Not):
             inner = self.truth(node.operand, depth)
-            return _Node(run=lambda values: ~inner.run(values), degree=2 * bool(inner.degree), is_truth=True)
+            least = _least(inner.margins) if inner.margins else None
+            return _Node(
+                run=lambda values: ~inner.run(values),
+                degree=2 * bool(inner.degree),
+                is_truth=True,
+                margins=() if least is None else (lambda values: -least(values),),
+            )
         inner = self.number(node.operand, depth)
         if isinstance(node.op, ast.USub):
             return _Node(run=lambda values: -inner.run(values), degree=inner.degree)
@@ -338,15 +388,25 @@ class _Walk:
             raise self.refuse(node, f"{type(node.ops[0]).__name__} has no place here; there are < <= > >= == !=")
         compare = _COMPARISONS[type(node.ops[0])]
         left, right = self.number(node.left, depth), self.number(node.comparators[0], depth)
-        degree = 2 * bool(left.degree or right.degree)
         self.switch([node.left, node.comparators[0]], _difference(left.run, right.run))
-        return _Node(run=lambda values: compare(left.run(values), right.run(values)), degree=degree, is_truth=True)
+        return _Node(
+            run=lambda values: compare(left.run(values), right.run(values)),
+            degree=2 * bool(left.degree or right.degree),
+            is_truth=True,
+            margins=_margin(type(node.ops[0]), left.run, right.run),
+        )
 
     def both(self, node: ast.BoolOp, depth: int) -> _Node:
         parts = [self.truth(value, depth) for value in node.values]
-        join = _fold(torch.logical_and if isinstance(node.op, ast.And) else torch.logical_or)
-        degree = max(part.degree for part in parts)
-        return _Node(run=lambda values: join(*(part.run(values) for part in parts)), degree=degree, is_truth=True)
+        is_and = isinstance(node.op, ast.And)
+        join = _fold(torch.logical_and if is_and else torch.logical_or)
+        found = [part.margins for part in parts]
+        return _Node(
+            run=lambda values: join(*(part.run(values) for part in parts)),
+            degree=max(part.degree for part in parts),
+            is_truth=True,
+            margins=sum(found, ()) if is_and else _either(found),
+        )
 
     def call(self, node: ast.Call, depth: int) -> _Node:
         if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:

@@ -30,6 +30,7 @@ NEAR_POISSON = 1e4  # a size (1 / dispersion) beyond which the third term of Sti
 MAX_COUNT = 4096  # outcomes of one variable that are enumerated
 LARGEST = 1e15  # mean of a count: beyond that its neighbours are not told apart in floating point
 BETWEEN = (-9.0, -7.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 9.0)  # normal scores
+LAST_WHOLE = 2.0**53  # beyond, neighbours are the same number in floating point
 SLACK = 1e-9  # rounding that a probability may show
 
 
@@ -70,7 +71,7 @@ class _Plain:
     fixed: ClassVar[tuple[str, ...]] = ()
 
     def admits(self, y: float) -> str | None:
-        return None if y >= 0 and y == int(y) else "a whole number of at least 0"
+        return None if 0 <= y <= LAST_WHOLE and y == int(y) else "a whole number from 0 to 2**53"
 
 
 def outside(x: Tensor, low: float, high: float) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from scipy import special
 from torch import Tensor
 
-from bensemble_core.design.belief import Method
+from bensemble_core.design.belief import Method, refuse_draws
 from bensemble_core.design.model import Event, Model
 from bensemble_core.design.priors import LOG_2PI
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
@@ -63,6 +63,7 @@ class GaussianBelief:
         return (self.mean[name] + sd * z).tolist(), ((-0.5 * (z.square() + LOG_2PI)).exp() / sd).tolist()
 
     def samples(self, n: int, seed: int = 0) -> dict[str, Tensor]:
+        refuse_draws(n)
         noise = torch.randn(n, len(self.names), generator=generator(seed), dtype=torch.float64)
         draws = self.centre + noise @ torch.linalg.cholesky(self.spread).mT
         return dict(zip(self.names, draws.unbind(1), strict=True))

@@ -15,12 +15,13 @@ from bensemble_core.design.accuracy import resolving, sharpened
 from bensemble_core.design.batch import Batch, conditional, empty, joined
 from bensemble_core.design.belief import PointBelief
 from bensemble_core.design.eig import Estimates
+from bensemble_core.design.infer import infer
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event
 from bensemble_core.design.points import Array
-from bensemble_core.design.search import along_constraints, refine, starts, with_corners
-from bensemble_core.design.shelf import is_kept
-from bensemble_core.design.spaces import Row, unique_rows
+from bensemble_core.design.search import refine, starts, with_corners
+from bensemble_core.design.shelf import is_kept, n_outcomes
+from bensemble_core.design.spaces import Row
 from bensemble_core.design.spec import Spec
 from bensemble_core.design.tables import Method
 from bensemble_core.errors import InvalidData, NotFinite
@@ -31,6 +32,9 @@ NEAR = 0.2  # share of the range of the scores: those as near to the best are co
 ROUGH = 1e-3  # relative error of the best score beyond which the contenders are compared on finer grids
 LIGHT = 1e-12  # weight of a point beside the greatest, without which a first look does
 MUCH = 0.5  # of the best's information, below which a design ties with it no more, however rough the estimates
+N_JUDGED = 4  # designs by which is judged from how many points to climb
+N_FINER = 2  # grids of half the spacing each that may be climbed on
+CLIMBED = 300_000  # points × outcomes that are affordable in a climb
 Reason = Literal["best", "tie", "random"]
 
 
@@ -113,21 +117,43 @@ def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _
         return _scored(spec, batch, rows, memory)
     rows = with_corners(model.space, rows, request.fixed)
     # a first look and the climb on fewer points; what they find is compared on all of them
-    rough = batch.thinned()
+    rough, finer = batch.thinned(), None
     if model.utility is not None and batch.is_empty:
         finer = resolving(model, request.events, rows, memory, seed=seed)
         if finer is not None:  # a utility that is sharp beside the grid would be climbed in its teeth
             batch = empty(model, finer)
             rough = empty(model, finer.only(finer.weights > LIGHT * finer.weights.max()))
     first = _scored(spec, rough, rows, memory)
-    climbed = refine(model, rough, rows, torch.as_tensor(first.scores), memory, fixed=request.fixed, seed=seed)
-    scored = _scored(spec, batch, climbed, memory)
-    if model.space.constraints:
-        best = int(scored.scores.argmax())
-        start, score = scored.rows[best], float(scored.scores[best])
-        led_to = along_constraints(model, batch, start, score, memory, fixed=request.fixed, seed=seed)
-        scored = _scored(spec, batch, unique_rows(torch.cat([climbed, led_to])), memory)
-    return _sharp(spec, batch, request, scored, memory)
+    eyes = rough if finer is not None else _eyes(spec, batch, request, rough, first, memory)
+    climbed = refine(model, eyes, rows, torch.as_tensor(first.scores), memory, fixed=request.fixed, seed=seed)
+    return _sharp(spec, batch, request, _scored(spec, batch, climbed, memory), memory)
+
+
+def _eyes(spec: Spec, batch: Batch, request: Request, rough: Batch, first: _Candidates, memory: Memory) -> Batch:
+    """The batch as seen from so many points that the best designs of a first look are worth the same on more of them:
+    between too few points a climb is led to where the points happen to lie. No more than can be afforded."""
+    model = spec.model
+    if not isinstance(batch.belief, PointBelief) or batch.belief.method != "grid":
+        return rough
+    best = np.argsort(-first.scores, kind="stable")[:N_JUDGED]
+    rows = first.rows[torch.from_numpy(best)]
+    seen, scores = rough, first.scores[best]
+    for level in range(1 + N_FINER * batch.is_empty):
+        if level:
+            belief = infer(model, request.events, memory, seed=spec.select.seed, level=level)
+            assert isinstance(belief, PointBelief)
+            finer = empty(model, belief).weighty()
+        else:
+            finer = batch.weighty()
+        assert isinstance(finer.belief, PointBelief)
+        points = finer.belief.points
+        if points.n > CLIMBED or points.n * n_outcomes(model, points, rows[:1]) > CLIMBED:
+            break
+        there = _scored(spec, finer, rows, memory).scores
+        if (np.abs(there - scores) <= ROUGH * np.abs(there).max()).all():
+            break
+        seen, scores = finer, there
+    return seen
 
 
 def _listed(spec: Spec, batch: Batch, memory: Memory) -> _Candidates:

@@ -43,7 +43,8 @@ def items(value: object, pointer: str, *, least: int = 0, most: int) -> Sequence
     if not isinstance(value, (list, tuple)):
         raise InvalidSpec(f"expected a list, got {kind(value)}", pointer=pointer)
     if not least <= len(value) <= most:
-        raise InvalidSpec(f"expected {least} to {most} entries, got {len(value)}", pointer=pointer)
+        wanted = f"{least}" if least == most else f"{least} to {most}"
+        raise InvalidSpec(f"expected {wanted} entries, got {len(value)}", pointer=pointer)
     return value
 
 
@@ -120,7 +121,8 @@ def name(value: str, pointer: str, taken: Collection[str] = ()) -> str:
     """A name that expressions can use."""
     if not _NAME.fullmatch(value) or keyword.iskeyword(value):
         raise InvalidSpec(
-            "a name has up to 32 letters, digits and _, starts with a letter and is not a word of Python",
+            "a name has up to 32 ASCII letters (a-z, A-Z), digits and _, starts with a letter and is not a word of "
+            "Python; write theta for θ",
             pointer=pointer,
         )
     if value in RESERVED:

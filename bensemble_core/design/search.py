@@ -1,30 +1,40 @@
-"""The best of designs that cannot be listed: Sobol starts and corners in one batch, the best of them climbed together
-by gradient, and where constraints are in the way along their edge.
+"""The best of designs that cannot be listed: Sobol starts and corners in one batch, and the best of them climbed by
+gradient, where constraints are in the way along their edge.
 
-Integers too many to list are relaxed to real numbers for the climb, and their whole neighbours compared exactly.
+Integers too many to list are relaxed to real numbers for the climb. From its whole neighbours on, and with every other
+value of a category, real variables are climbed again with the others held, as long as that leads to something better.
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bensemble_core.design.batch import Batch, conditional, differentiable, useful
-from bensemble_core.design.expressions import Expression
+from bensemble_core.design.climb import Edges, climb
 from bensemble_core.design.gaussian import GaussianBelief
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Model
+from bensemble_core.design.points import Array
 from bensemble_core.design.shelf import method_of
-from bensemble_core.design.slide import farthest, slide
+from bensemble_core.design.slide import slide
 from bensemble_core.design.spaces import Space, sobol, unique_rows
 from bensemble_core.errors import InvalidData
 
 N_STARTS = 64  # for each design variable, up to four
 N_TRIES = 2**16  # where hardly any design satisfies the constraints
 N_CLIMBERS = 4
-N_STEPS = 20
 STEP = 1e-4  # of differences, in the unit cube
+N_LOOKED_AT = 64  # of the best starts, to find those that no better one is near to
+N_COMBINATIONS = 4  # of categories and listed values, the best start of each of which is climbed, too
+N_NEIGHBOURS = 6  # of a design with whole numbers that are climbed from, the best at a first look
+N_TURNS = 8  # from neighbour to neighbour
+MAX_ROUNDED = 6  # integers of which all roundings are tried
 N_AROUND = 64  # points around the best where there is no gradient
 
 
@@ -63,49 +73,240 @@ def with_corners(space: Space, rows: Tensor, fixed: Mapping[str, float]) -> Tens
 
 
 def refine(
-    model: Model, batch: Batch, rows: Tensor, scores: Tensor, memory: Memory, *, fixed: Mapping[str, float], seed: int
+    model: Model,
+    batch: Batch,
+    rows: Tensor,
+    scores: Tensor,
+    memory: Memory,
+    *,
+    fixed: Mapping[str, float],
+    seed: int,
+    n: int = N_CLIMBERS,
 ) -> Tensor:
     """Designs found by climbing from the best of `rows` [J, D], which have these scores [J]: [n, D]."""
-    best = rows[scores.argsort(descending=True, stable=True)[:N_CLIMBERS]]
-    moving = _moving(model.space, fixed)
+    space = model.space
+    moving = _free(space, fixed, "float", "integer")
+    best = _best(space, rows, scores, fixed, n)
     if not moving:
         return best
-    if _has_gradient(model, batch, best, memory):
-        found = _climb(model, batch, best, moving)
-    else:
+    if not _has_gradient(model, batch, best, memory):
         found = _look_around(model, batch, best, moving, memory, seed)
-    return unique_rows(torch.cat([_whole(model.space, found, fixed), best]))
+        return unique_rows(torch.cat([_whole(space, found, fixed), best]))
+    search = _Search(model=model, batch=batch, memory=memory, seed=seed, fixed=fixed)
+    climbed = [search.climbed(row, moving) for row in best]
+    climbed.sort(key=lambda found: -found.value)
+    if not search.held:
+        climbed[0] = search.slid(climbed[0])
+        return unique_rows(torch.stack([*(found.row for found in climbed), *best]))
+    return unique_rows(torch.cat([search.settled([found.row for found in climbed]), best]))
 
 
-def along_constraints(
-    model: Model, batch: Batch, row: Tensor, score: float, memory: Memory, *, fixed: Mapping[str, float], seed: int
-) -> Tensor:
-    """Where moves along the constraints lead from a design [D] of this score: [n, D]."""
-    space = model.space
-    moving = _moving(space, fixed)
-    if not space.constraints or not moving or not _has_gradient(model, batch, row[None], memory):
-        return row[None]
-
-    def designs(points: Tensor) -> Tensor:
-        return _relaxed(space, row.expand(len(points), -1), points, moving)
-
-    def worth(points: Tensor) -> Tensor:
-        rows = designs(points)
-        found = conditional(model, batch, rows, memory, seed=seed)
-        return torch.as_tensor((found.eig if found.utility is None else found.utility) / model.costs(rows).numpy())
-
-    held = [_in_unit(constraint, space, designs) for constraint in space.constraints]
-    at = slide(_to_unit(space, row[None])[0].clamp(0, 1), score, moving, held, worth)
-    return unique_rows(torch.cat([_whole(space, designs(at[None]), fixed), row[None]]))
+def _best(space: Space, rows: Tensor, scores: Tensor, fixed: Mapping[str, float], n: int) -> Tensor:
+    """Rows to climb from: up to n that no better one is near to, and the best of each of the best combinations of
+    listed values: [n, D]."""
+    listed, moving = _free(space, fixed, "values"), _free(space, fixed, "float", "integer")
+    order = scores.argsort(descending=True, stable=True)
+    top = rows[order[:N_LOOKED_AT]]
+    u, steps = _to_unit(space, top)[:, moving], top[:, listed]
+    near = 1.5 * len(rows) ** (-1 / max(1, len(moving)))  # times what starts are apart
+    is_near = (torch.cdist(u, u) < near) & (steps[:, None] == steps).all(2)
+    peaks = [place for place in range(len(top)) if not bool(is_near[place, :place].any())][:n]
+    chosen = peaks + [place for place in range(min(2, n, len(top))) if place not in peaks][: max(0, 2 - len(peaks))]
+    seen: set[tuple[float, ...]] = set()
+    for place, values in enumerate(map(tuple, steps.tolist()) if listed else ()):
+        if values not in seen and len(seen) < N_COMBINATIONS:
+            seen.add(values)
+            chosen.append(place)
+    return top[list(dict.fromkeys(chosen))]
 
 
-def _in_unit(constraint: Expression, space: Space, designs: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """A constraint on designs as one on points of the unit cube."""
-    return lambda points: constraint(space.columns(designs(points))).expand(len(points))
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    row: Tensor  # [D]
+    value: float
+    is_stationary: bool
+    moving: Sequence[int]
 
 
-def _moving(space: Space, fixed: Mapping[str, float]) -> list[int]:
-    return [i for i, v in enumerate(space.variables) if v.kind != "values" and v.name not in fixed]
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Search:
+    """Ways up from designs, as a batch sees them."""
+
+    model: Model
+    batch: Batch
+    memory: Memory
+    seed: int
+    fixed: Mapping[str, float]
+
+    @cached_property
+    def floats(self) -> list[int]:
+        return _free(self.model.space, self.fixed, "float")
+
+    @cached_property
+    def held(self) -> list[int]:
+        """Variables with steps."""
+        return _free(self.model.space, self.fixed, "integer", "values")
+
+    def climbed(self, row: Tensor, moving: Sequence[int]) -> _Found:
+        """Where a design leads to when some of its variables move."""
+        plane = _Plane(model=self.model, batch=self.batch, row=row, moving=moving)
+        found = climb(plane.point, plane.value, plane.edges)
+        return _Found(row=plane.at(found.point), value=found.value, is_stationary=found.is_stationary, moving=moving)
+
+    def slid(self, found: _Found) -> _Found:
+        """The same, moved on along constraints where gradients have not led to an end: those may have kinks."""
+        plane = _Plane(model=self.model, batch=self.batch, row=found.row, moving=found.moving)
+        if found.is_stationary or not found.moving or plane.edges is None:
+            return found
+        point, value = slide(plane.point, found.value, plane.edges, lambda points: self.worth(plane.all_at(points)))
+        return _Found(row=plane.at(point), value=value, is_stationary=True, moving=found.moving)
+
+    def worth(self, rows: Tensor) -> Array:
+        """What is maximised, at designs [n, D]: [n]."""
+        found = conditional(self.model, self.batch, rows, self.memory, seed=self.seed)
+        worth = (found.eig if found.utility is None else found.utility) / self.model.costs(rows).numpy()
+        return np.where(np.isfinite(worth), worth, -np.inf)
+
+    def settled(self, relaxed: Sequence[Tensor]) -> Tensor:
+        """Designs with whole numbers near relaxed ones, and where steps from neighbour to neighbour lead: [n, D]."""
+        seen: set[tuple[float, ...]] = set()
+        rounded = _rounded(self.model.space, torch.stack(list(relaxed)), self.fixed)
+        found = self._climbed_each(rounded, seen)
+        if not found:
+            return rounded[:0]
+        best = found[0]
+        for _ in range(N_TURNS):
+            near = self._climbed_each(torch.stack(list(self._neighbours(best.row))), seen)
+            if not near:
+                break
+            found += near
+            if near[0].value <= best.value:
+                break
+            best = near[0]
+        found.append(self.slid(best))
+        return torch.stack([each.row for each in found])
+
+    def _climbed_each(self, rows: Tensor, seen: set[tuple[float, ...]]) -> list[_Found]:
+        """Where those lead that seem best and whose steps were not seen before, the best first."""
+        fresh = []
+        for row in rows:
+            steps = tuple(row[self.held].tolist())
+            allowed = self._allowed(row) if steps not in seen else None
+            if allowed is not None:
+                fresh.append(allowed)
+        if not fresh:
+            return []
+        order = np.argsort(-self.worth(torch.stack(fresh)), kind="stable").tolist()
+        found: list[_Found] = []
+        for place in order:
+            steps = tuple(fresh[place][self.held].tolist())
+            if steps not in seen and len(found) < N_NEIGHBOURS:
+                seen.add(steps)
+                found.append(self.climbed(fresh[place], self.floats))
+        return sorted(found, key=lambda each: -each.value)
+
+    def _allowed(self, row: Tensor) -> Tensor | None:
+        """The design with its real numbers changed so that the constraints hold; None if that fails."""
+        if bool(self.model.space.admits(row[None])[0]):
+            return row
+        plane = _Plane(model=self.model, batch=self.batch, row=row, moving=self.floats)
+        point = plane.edges.restored(plane.point) if plane.edges is not None and self.floats else None
+        return None if point is None else plane.at(point)
+
+    def _neighbours(self, row: Tensor) -> Iterator[Tensor]:
+        """A step up or down of one integer or listed number, or another of the labels."""
+        for i in self.held:
+            v, x = self.model.space.variables[i], float(row[i])
+            if v.kind == "integer":
+                others = [y for y in (x - v.step, x + v.step) if v.low <= y <= v.high]
+            elif v.labels:
+                others = [y for y in v.values if y != x]
+            else:
+                place, ordered = sorted(v.values).index(x), sorted(v.values)
+                others = ordered[max(0, place - 1) : place] + ordered[place + 1 : place + 2]
+            for other in others:
+                near = row.clone()
+                near[i] = other
+                yield near
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Plane:
+    """Designs that differ from a row [D] in the moving variables alone, as points [m] of the unit cube."""
+
+    model: Model
+    batch: Batch
+    row: Tensor
+    moving: Sequence[int]
+
+    @cached_property
+    def point(self) -> Array:
+        """That of the row itself."""
+        u = _to_unit(self.model.space, self.row[None])[0, list(self.moving)]
+        return np.asarray(u.clamp(0, 1).numpy())
+
+    def at(self, point: Array) -> Tensor:
+        """[m] -> [D]"""
+        return self.all_at(point[None])[0]
+
+    def all_at(self, points: Array) -> Tensor:
+        """[n, m] -> [n, D]"""
+        rows = self._relaxed(torch.from_numpy(points))
+        for i in self.moving:
+            v = self.model.space.variables[i]
+            rows[:, i] = rows[:, i].clamp(v.low, v.high)
+        return rows
+
+    def _relaxed(self, points: Tensor) -> Tensor:
+        columns = list(self.row.expand(len(points), -1).unbind(1))
+        for column, i in enumerate(self.moving):
+            columns[i] = self.model.space.variables[i].relaxed(points[:, column])
+        return torch.stack(columns, 1)
+
+    def value(self, point: Array) -> tuple[float, Array]:
+        if not self.moving:
+            with torch.no_grad():
+                return float(differentiable(self.model, self.batch, self.row[None])[0]), np.zeros(0)
+        if not self.model.has_smooth_utility:
+            return self._value_and_differences(point)
+        at = torch.from_numpy(point[None]).requires_grad_()
+        value = differentiable(self.model, self.batch, self._relaxed(at))
+        # a model need not depend on what moves
+        slope = torch.autograd.grad(value.sum(), at)[0] if value.requires_grad else torch.zeros_like(at)
+        return float(value.detach()[0]), slope[0].nan_to_num(0.0, 0.0, 0.0).numpy()
+
+    def _value_and_differences(self, point: Array) -> tuple[float, Array]:
+        """The same where an outcome at which the utility jumps moves with the design, which a gradient at fixed
+        outcomes does not see."""
+        steps = np.where(point < 0.5, STEP, -STEP)
+        points = torch.from_numpy(np.concatenate([point[None], point + np.diag(steps)]))
+        with torch.no_grad():
+            values = useful(self.model, self.batch, self._relaxed(points)).numpy()
+        return float(values[0]), np.nan_to_num((values[1:] - values[0]) / steps, nan=0.0, posinf=0.0, neginf=0.0)
+
+    @cached_property
+    def edges(self) -> Edges | None:
+        return Edges(admits=self._admits, margins=self._margins) if self.model.space.constraints else None
+
+    def _admits(self, point: Array) -> bool:
+        return bool(self.model.space.admits(self.at(point)[None])[0])
+
+    def _margins(self, point: Array) -> tuple[Array, Array]:
+        at = torch.from_numpy(point).requires_grad_()
+        values = self.model.space.columns(self._relaxed(at[None]))
+        margins, slopes = [], []
+        for margin in (each for constraint in self.model.space.constraints for each in constraint.margins):
+            found = margin(values).expand(1)[0]
+            if found.requires_grad:
+                slope = torch.autograd.grad(found, at, retain_graph=True, allow_unused=True)[0]
+                if slope is not None and bool(slope.isfinite().all()) and bool(found.isfinite()):
+                    margins.append(float(found.detach()))
+                    slopes.append(slope.numpy())
+        return np.array(margins), np.array(slopes).reshape(len(margins), len(point))
+
+
+def _free(space: Space, fixed: Mapping[str, float], *kinds: str) -> list[int]:
+    return [i for i, v in enumerate(space.variables) if v.kind in kinds and v.name not in fixed]
 
 
 def _has_gradient(model: Model, batch: Batch, rows: Tensor, memory: Memory) -> bool:
@@ -127,62 +328,6 @@ def _relaxed(space: Space, rows: Tensor, u: Tensor, moving: list[int]) -> Tensor
     return torch.stack(columns, 1)
 
 
-def _climb(model: Model, batch: Batch, rows: Tensor, moving: list[int]) -> Tensor:
-    """Projected gradient ascent in the unit cube. Each climber has a step of its own: longer after a step up, halved
-    after one that led down, which is taken back. A step out of the constraints ends at their edge."""
-    space = model.space
-
-    def admits(points: Tensor) -> Tensor:
-        return space.admits(_relaxed(space, rows, points, moving))
-
-    u = _to_unit(space, rows)
-    step = torch.full((len(rows), 1), 0.05, dtype=torch.float64)
-    value, slope = _value_and_slope(model, batch, rows, u, moving)
-    for _ in range(N_STEPS):
-        direction = slope / slope.norm(dim=1, keepdim=True).clamp(min=1e-300)
-        tried = (u + step * direction).clamp(0, 1)
-        if not bool(admits(tried).all()):
-            tried = farthest(u, tried, admits)
-        there, steeper = _value_and_slope(model, batch, rows, tried, moving)
-        better = (there > value) & admits(tried) & there.isfinite()
-        u = torch.where(better[:, None], tried, u)
-        value, slope = torch.where(better, there, value), torch.where(better[:, None], steeper, slope)
-        step = torch.where(better[:, None], 1.5 * step, 0.4 * step).clamp(max=0.25)
-        if bool((step < 1e-7).all()):
-            break
-    return _relaxed(space, rows, u, moving)
-
-
-def _value_and_slope(model: Model, batch: Batch, rows: Tensor, u: Tensor, moving: list[int]) -> tuple[Tensor, Tensor]:
-    values, slopes = [], []
-    if not model.has_smooth_utility:
-        return _value_and_differences(model, batch, rows, u, moving)
-    for i in range(len(u)):  # one after the other: a block with gradients is several times as large as one without
-        at = u[i : i + 1].clone().requires_grad_()
-        value = differentiable(model, batch, _relaxed(model.space, rows[i : i + 1], at, moving))
-        # a model need not depend on what moves
-        slope = torch.autograd.grad(value.sum(), at)[0] if value.requires_grad else torch.zeros_like(at)
-        values.append(value.detach())
-        slopes.append(slope.nan_to_num(0.0, 0.0, 0.0))
-    return torch.cat(values), torch.cat(slopes)
-
-
-def _value_and_differences(
-    model: Model, batch: Batch, rows: Tensor, u: Tensor, moving: list[int]
-) -> tuple[Tensor, Tensor]:
-    """The same where an outcome at which the utility jumps moves with the design, which a gradient at fixed outcomes
-    does not see."""
-    slope = torch.zeros_like(u)
-    with torch.no_grad():
-        value = useful(model, batch, _relaxed(model.space, rows, u, moving))
-        for i in moving:
-            near = u.clone()
-            near[:, i] += torch.where(u[:, i] < 0.5, STEP, -STEP)
-            there = useful(model, batch, _relaxed(model.space, rows, near, moving))
-            slope[:, i] = (there - value) / (near - u)[:, i]
-    return value, slope.nan_to_num(0.0, 0.0, 0.0)
-
-
 def _look_around(model: Model, batch: Batch, rows: Tensor, moving: list[int], memory: Memory, seed: int) -> Tensor:
     """Where EIG is bounded by sampling: ever smaller clouds of designs around the best, on common random numbers."""
     best = rows[:1]
@@ -200,17 +345,26 @@ def _look_around(model: Model, batch: Batch, rows: Tensor, moving: list[int], me
 
 
 def _whole(space: Space, rows: Tensor, fixed: Mapping[str, float]) -> Tensor:
-    """Both whole neighbours of every relaxed integer, where they satisfy the constraints."""
-    loose = [i for i, v in enumerate(space.variables) if v.kind == "integer" and v.name not in fixed]
-    if not loose:
-        return rows
-    found = []
-    for ups in itertools.product((False, True), repeat=len(loose)):
-        near = rows.clone()
-        for i, up in zip(loose, ups, strict=True):
-            v = space.variables[i]
-            steps = (rows[:, i] - v.low) / v.step
-            near[:, i] = (v.low + v.step * (steps.ceil() if up else steps.floor())).clamp(v.low, v.high)
-        found.append(near)
-    whole = torch.cat(found)
+    """Whole neighbours of relaxed integers that satisfy the constraints."""
+    whole = _rounded(space, rows, fixed)
     return whole[space.admits(whole)]
+
+
+def _rounded(space: Space, rows: Tensor, fixed: Mapping[str, float]) -> Tensor:
+    """Every relaxed integer rounded down and up, all combinations of those furthest from whole: [n, D]."""
+    loose = _free(space, fixed, "integer")
+    found = []
+    for row in rows:
+        steps = [(float(row[i]) - space.variables[i].low) / space.variables[i].step for i in loose]
+        undecided = sorted(range(len(loose)), key=lambda j: -abs(steps[j] - round(steps[j])))[:MAX_ROUNDED]
+        ways = [
+            sorted({math.floor(step), math.ceil(step)}) if j in undecided else [round(step)]
+            for j, step in enumerate(steps)
+        ]
+        for way in itertools.product(*ways):
+            near = row.clone()
+            for i, n in zip(loose, way, strict=True):
+                v = space.variables[i]
+                near[i] = min(max(v.low + v.step * n, v.low), v.low + v.step * (v.size - 1))
+            found.append(near)
+    return torch.stack(found)

@@ -57,21 +57,24 @@ class Variable:
             return self.listed()[(u * len(self.values)).long().clamp(max=len(self.values) - 1)]
         if self.kind == "integer":
             return self.low + self.step * (u * self.size).floor().clamp(max=self.size - 1)
-        if self.is_log:
-            return (math.log(self.low) + u * math.log(self.high / self.low)).exp().clamp(self.low, self.high)
-        return (self.low + u * (self.high - self.low)).clamp(self.low, self.high)
+        return self.relaxed(u).clamp(self.low, self.high)
 
     def to_unit(self, x: Tensor) -> Tensor:
         """The inverse, for floats and relaxed integers."""
         if self.is_log:
-            return (x / self.low).log() / math.log(self.high / self.low)
-        return (x - self.low) / max(self.high - self.low, 1e-300)
+            return (x.log() - math.log(self.low)) / max(self._decades, 1e-300)
+        return (0.5 * x - 0.5 * self.low) / max(0.5 * self.high - 0.5 * self.low, 1e-300)
 
     def relaxed(self, u: Tensor) -> Tensor:
         """[0, 1] -> a real number between low and high, differentiable."""
         if self.is_log:
-            return (math.log(self.low) + u * math.log(self.high / self.low)).exp()
-        return self.low + u * (self.high - self.low)
+            return (math.log(self.low) + u * self._decades).exp()
+        return 2 * (0.5 * self.low + u * (0.5 * self.high - 0.5 * self.low))  # high − low may be too large a number
+
+    @cached_property
+    def _decades(self) -> float:
+        """log(high / low), where that ratio may be too large a number."""
+        return math.log(self.high) - math.log(self.low)
 
     def encode(self, value: Any) -> float:
         if self.labels:

@@ -107,8 +107,8 @@ BEHAVIOUR: dict[str, Entry] = {
             },
             "designs": {"p": listed(0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95), "sure": listed(*range(5, 100, 10))},
             "let": {
-                "odds": "pow((1 - p) / p, gamma)",
-                "weight": "1 / pow(1 + odds, 1 / gamma)",
+                "seen": "pow(p, gamma)",
+                "weight": "seen / pow(seen + pow(1 - p, gamma), 1 / gamma)",
                 "risky": "weight * pow(100, alpha)",
                 "scale": "pow(100, alpha) / 10",
             },

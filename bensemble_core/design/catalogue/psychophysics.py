@@ -35,13 +35,24 @@ _CORES = {
     "weibull": "0 - expm1(-exp(clip(slope * (x - threshold), -500, 50)))",
     "gumbel": "exp(-exp(clip(-slope * (x - threshold), -500, 50)))",
 }
+_WORDS = {
+    "weibull": "F(x) = 1 - exp(-exp(slope (x - threshold))): a Weibull function of the strength where x is its "
+    "logarithm, which Palamedes and psignifit call Gumbel (log-Weibull) in x. F is 0.632 at the threshold.",
+    "gumbel": "F(x) = exp(-exp(-slope (x - threshold))), the Gumbel distribution of maxima, which psychophysics "
+    "packages call the reversed Gumbel; what they call Gumbel (log-Weibull) is the weibull entry. F is 0.368 at the "
+    "threshold.",
+}
+_TITLES = {"weibull": "weibull (log-Weibull in x)", "gumbel": "reversed gumbel (of maxima)"}
+_CURVE = (
+    "Threshold and slope of detection against stimulus strength on a log or linear scale x, with the lapse rate a "
+    "nuisance."
+)
 
 PSYCHOPHYSICS: dict[str, Entry] = {
     **{
         f"psychometric_{name}_{task}": Entry(
-            title=f"Psychometric function, {name}, {words}",
-            summary="Threshold and slope of detection against stimulus strength on a log or linear scale x, with the "
-            "lapse rate a nuisance.",
+            title=f"Psychometric function, {_TITLES.get(name, name)}, {words}",
+            summary=f"{_CURVE} {_WORDS.get(name, '')}".strip(),
             reference=_WICHMANN,
             spec=_curve(core, guess),
         )

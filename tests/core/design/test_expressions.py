@@ -158,7 +158,7 @@ def test_there_are_enough_hostile_expressions() -> None:
         ("1 + exp(1, 2)", 5),
         ("theta @ 1", 7),
         ("  theta % 2", 9),
-        ("xi + tһeta", 6),
+        ("xi + tһeta", 7),
         (" exp + 1", 2),
     ],
 )
@@ -235,3 +235,30 @@ def test_any_sentence_of_a_wilder_grammar_is_computed_or_refused(text: str) -> N
 def test_any_text_is_computed_or_refused(text: str) -> None:
     found = parsed_or_refused(text)
     assert found is None or isinstance(found(POINT), Tensor)
+
+
+@pytest.mark.parametrize(
+    ("text", "column"), [("\u0442h - x", 1), ("t\u04bb - x", 2), ("x + \u03b8", 5), ("th\u00e9", 3)]
+)
+def test_a_letter_of_another_alphabet_is_pointed_at(text: str, column: int) -> None:
+    with pytest.raises(InvalidSpec, match="is not an ASCII letter") as refusal:
+        parse(text, degrees={"th": 1, "x": 0, "t": 1}, pointer="/outcome/y/logit")
+    assert refusal.value.column == column
+    assert repr(text[column - 1]) in refusal.value.message
+
+
+def test_the_margins_of_a_comparison_are_at_least_0_where_it_holds() -> None:
+    values = {name: torch.linspace(-2, 2, 41, dtype=torch.float64).roll(shift) for name, shift in (("a", 0), ("b", 7))}
+    for text in (
+        "a < b",
+        "a*a >= b",
+        "a <= 1 and b > 0",
+        "a < 0 or b < 0",
+        "not (a < 0 or b < 0)",
+        "not (a > 0 and b > 0)",
+    ):
+        made = parse(text, degrees={"a": 0, "b": 0}, pointer="/constraints/0", truth=True)
+        margins = torch.stack([margin(values) for margin in made.margins])
+        holds = made(values)
+        assert bool((margins[:, holds] >= 0).all())
+        assert bool((margins[:, ~holds] <= 0).any(0).all())

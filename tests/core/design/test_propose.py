@@ -2,13 +2,15 @@
 
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy import optimize
+from scipy import optimize, stats
 
 from bensemble_core.design import Experiment, propose
+from bensemble_core.design.belief import PointBelief
 from bensemble_core.design.eig import Estimates
 from bensemble_core.design.guards import tail_probability
 from bensemble_core.design.simulate import Policy, simulate
@@ -243,6 +245,96 @@ def test_the_tail_probability_of_a_binary_outcome_is_its_chance() -> None:
     event = model.event(({"xi": 10}, {"y": 1}))
     chance = np.exp(experiment.posterior([({"xi": 10}, {"y": 1})]).log_evidence)
     assert tail_probability(model, experiment.posterior(), event) == pytest.approx(chance, abs=0.04)
+
+
+def one(mean: str, sd: float, **prior: Any) -> dict[str, Any]:
+    return {
+        "parameters": {"t": prior or {"dist": "normal", "loc": 0, "scale": 1}},
+        "designs": {"x": {"type": "float", "low": 0, "high": 10}},
+        "outcome": {"y": {"family": "normal", "mean": mean, "sd": sd}},
+    }
+
+
+@pytest.mark.parametrize("sd", [1.0, 1e-1, 1e-2, 1e-3, 1e-6, 1e-9])
+def test_a_narrow_noise_makes_no_outcome_surprising(sd: float) -> None:
+    """P(|N(0, 1 + sd²)| ≥ 0.3), in closed form and, with a prior that is not normal in name, from points."""
+    right = 2 * stats.norm.sf(0.3 / np.hypot(1, sd))
+    observed = [({"x": 1.0}, {"y": 0.3})]
+    exact = Experiment.from_spec(one("t*x", sd)).guards(observed)
+    assert exact.tail == pytest.approx(right, abs=1e-12)
+    by_points = Experiment.from_spec(one("t*x + 0*exp(-t*t)", sd)).guards(observed)
+    assert by_points.tail == pytest.approx(right, abs=0.03)
+    assert not any("surprising" in warning for warning in (*exact.warnings, *by_points.warnings))
+
+
+def test_the_tail_of_a_density_with_a_hollow_is_that_of_the_density() -> None:
+    """sin t piles up at ±1: about 0 it is rarest, and P(|sin t| ≤ 0.3) is what is as rare as 0.3."""
+    t = stats.norm.ppf((np.arange(1_000_000) + 0.5) / 1_000_000)
+    right = float(np.mean(np.abs(np.sin(t)) <= 0.3))
+    for sd, tolerance in ((1e-2, 0.04), (1e-4, 0.01), (1e-7, 0.01)):
+        guards = Experiment.from_spec(one("sin(t)*x", sd)).guards([({"x": 1.0}, {"y": 0.3})])
+        assert guards.tail == pytest.approx(right, abs=tolerance)
+
+
+def test_a_heavy_tail_and_what_lies_beyond_it_are_told_apart() -> None:
+    cauchy = {"dist": "student_t", "loc": 0, "scale": 1, "df": 1}
+    experiment = Experiment.from_spec(one("t*x", 1e-3, **cauchy))
+    assert experiment.guards([({"x": 1.0}, {"y": 3.0})]).tail == pytest.approx(2 * stats.cauchy.sf(3), abs=0.01)
+    assert experiment.guards([({"x": 1.0}, {"y": 3e5})]).tail < 1e-3
+    odd = Experiment.from_spec(one("t*x + 0*exp(-t*t)", 1e-4)).guards([({"x": 1.0}, {"y": 6.0})])
+    assert "a chance of less than 0.001" in odd.warnings[0]
+
+
+def test_several_outcomes_of_narrow_noise_are_judged_by_the_oddest() -> None:
+    spec = one("sin(t)*x", 1e-4)
+    spec["outcome"]["z"] = {"family": "bernoulli", "logit": "t"}
+    experiment = Experiment.from_spec(spec)
+    assert experiment.guards([({"x": 1.0}, {"y": 0.3, "z": 1})]).tail == pytest.approx(2 * 0.2434, abs=0.03)
+    assert experiment.guards([({"x": 1.0}, {"y": 0.3, "z": 1})]) == experiment.guards(
+        [({"x": 1.0}, {"y": 0.3, "z": 1})]
+    )
+
+
+def test_a_belief_between_the_points_of_a_first_look_is_seen() -> None:
+    belief = Experiment.from_spec(one("sin(t)*x", 1)).posterior()
+    assert isinstance(belief, PointBelief)
+    mass = np.zeros_like(belief.mass)
+    mass[81] = 1.0
+    assert replace(belief, mass=mass).telling().nonzero()[:, 0].tolist() == [81]
+
+
+def test_a_proposal_after_an_outcome_a_million_scales_away() -> None:
+    """The posterior of t is normal around 10⁶ with an sd of 1: ½ log(1 + 10²) at x = 10."""
+    experiment = Experiment.from_spec(one("t*x", 1, dist="student_t", loc=0, scale=1, df=1))
+    (proposal,) = experiment.propose([({"x": 1}, {"y": 1e6})])
+    assert proposal.design["x"] == 10
+    assert proposal.eig == pytest.approx(0.5 * np.log(101), abs=1e-5)
+
+
+def test_what_is_asked_wrongly_is_refused_in_words() -> None:
+    experiment = Experiment.from_spec(one("sin(t)*x", 1))
+    observed = [({"x": 1.0}, {"y": 0.3})]
+    with pytest.raises(InvalidOption, match="at least one design"):
+        experiment.eig([])
+    for n in (0, -1, 1.5):
+        for belief in (experiment.posterior(), Experiment.from_spec(one("t*x", 1)).posterior()):
+            with pytest.raises(InvalidOption, match="whole number of draws, at least 1"):
+                belief.samples(n)  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match=r"a whole number, got 1\.5"):
+        experiment.propose(count=1.5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidData, match="exactly the parameters t, got none"):
+        experiment.log_likelihood({}, observed)
+    with pytest.raises(InvalidData, match="parameter t: expected a finite number, got nan"):
+        experiment.log_likelihood({"t": float("nan")}, observed)
+    with pytest.raises(InvalidData, match="parameter t: expected a finite number, got nan"):
+        experiment.draw({"t": float("nan")}, {"x": 1.0}, seed=0)
+
+
+def test_a_count_that_cannot_be_told_from_its_neighbours_is_refused() -> None:
+    spec = changed(DIGIT_SPAN, outcome={"y": {"family": "poisson", "log_rate": "z"}})
+    experiment = Experiment.from_spec(spec)
+    with pytest.raises(InvalidData, match=r"a whole number from 0 to 2\*\*53"):
+        experiment.posterior([({"xi": 7}, {"y": 1e300})])
 
 
 def test_work_tells_cheap_from_expensive() -> None:

@@ -15,6 +15,7 @@ import bensemble_core as bc
 from bensemble_core.design import Experiment, canonical, read_spec
 from bensemble_core.design.outcomes import FAMILIES
 from bensemble_core.design.priors import PRIORS
+from bensemble_core.design.reading import items, name
 from bensemble_core.errors import InvalidData, InvalidSpec
 from tests.core.design.specs import DIGIT_SPAN, changed
 
@@ -30,7 +31,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"parameters": {"exp": THETA}}, "/parameters/exp", "function"),
     ({"parameters": {"__x": THETA}}, "/parameters/__x", "starts with a letter"),
     ({"parameters": {"lambda": THETA}}, "/parameters/lambda", "not a word of Python"),
-    ({"parameters": {"a/b": THETA}}, "/parameters/a~1b", "up to 32 letters"),
+    ({"parameters": {"a/b": THETA}}, "/parameters/a~1b", "up to 32 ASCII letters"),
     ({"parameters": {"xi": THETA}}, "/designs/xi", "used twice"),
     (
         {"parameters": {"theta": {"dist": "categorical", "values": [1, 2], "probs": [0.5, 0.6]}}},
@@ -231,3 +232,10 @@ def test_the_table_on_the_page_about_design_is_an_experiment(capsys: pytest.Capt
     belief = names["uploaded"].posterior([({"task": "hard"}, {"y": "solves"})])
     assert belief.mean["skill"] == pytest.approx((0.3 * 0.4 + 2 * 0.2 * 0.9) / 0.325, abs=1e-12)
     assert "hard" in capsys.readouterr().out
+
+
+def test_a_list_of_the_wrong_length_and_a_greek_name_are_refused_in_words() -> None:
+    with pytest.raises(InvalidSpec, match="expected 3 entries, got 2"):
+        items([1, 2], "/x", least=3, most=3)
+    with pytest.raises(InvalidSpec, match="ASCII letters"):
+        name("\u03b8", "/parameters/\u03b8")
