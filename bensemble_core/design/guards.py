@@ -17,6 +17,9 @@ from bensemble_core.design.points import Array
 from bensemble_core.randomness import generator, permutation
 
 N_DRAWS = 1000
+FEWEST = 200  # draws, where points are many
+EVALUATIONS = 20_000_000  # of the density of an outcome at a point
+LIGHT = 1e-12  # weight of a point beside the greatest that is left out
 CELLS = 4_000_000
 ALIKE, MOSTLY = 0.02, 0.99  # log densities by half of the points that are the same, and the share that has to be
 N_SMOOTHED = 20_000  # draws where densities are smoothed
@@ -79,20 +82,26 @@ def tail_probability(model: Model, belief: Belief, event: Event, *, seed: int = 
     assert isinstance(belief, PointBelief)
     row, outcome = event
     design = torch.tensor(row, dtype=torch.float64)
-    u = torch.rand(N_DRAWS, len(model.outcomes), generator=generator(seed, 7), dtype=torch.float64)
-    drawn = belief.samples(N_DRAWS, seed)
+    weighty = belief.weights > belief.weights.max() * LIGHT
+    n = min(N_DRAWS, max(FEWEST, EVALUATIONS // int(weighty.sum())))
+    u = torch.rand(n, len(model.outcomes), generator=generator(seed, 7), dtype=torch.float64)
+    drawn = belief.samples(n, seed)
     theta, log_weights = belief.points.values, belief.weights.log()
     if model.space.numbered:  # looked up by the number of a point
-        drawn = {name: column[belief.draw(N_DRAWS, seed)] for name, column in theta.items()}
+        drawn = {name: column[belief.draw(n, seed)] for name, column in theta.items()}
     y = torch.cat([torch.tensor([outcome], dtype=torch.float64), model.draw(drawn, design, u)])  # [1 + n, O]
-    arguments = model.arguments(theta, design)
-    some = _half(belief)
+    different, which = y.unique(dim=0, return_inverse=True)  # type: ignore[no-untyped-call]
+    half = torch.zeros_like(weighty)
+    half[_half(belief)] = True
+    half = half[weighty]
+    arguments = model.arguments({name: column[weighty] for name, column in theta.items()}, design)
+    log_weights = log_weights[weighty]
     parts: list[Tensor] = []
-    for few in y.split(max(1, CELLS // len(log_weights))):  # type: ignore[no-untyped-call]
+    for few in different.split(max(1, CELLS // len(log_weights))):
         terms = (model.log_prob(arguments, few[:, None]) + log_weights).nan_to_num(nan=-math.inf)
-        halved = torch.logsumexp(terms[:, some], 1) - log_weights[some].logsumexp(0)
+        halved = torch.logsumexp(terms[:, half], 1) - log_weights[half].logsumexp(0)
         parts.append(torch.stack([torch.logsumexp(terms, 1), halved]))
-    log_p, by_half = torch.cat(parts, 1)
+    log_p, by_half = torch.cat(parts, 1)[:, which]
     is_alike = (log_p == by_half) | ((log_p - by_half).abs() < ALIKE)
     if bool(is_alike[0]) and float(is_alike[1:].double().mean()) > MOSTLY:
         return float((log_p[1:] <= log_p[0] + 1e-9).double().mean())
