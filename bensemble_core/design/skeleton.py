@@ -18,6 +18,7 @@ from bensemble_core.design.deadline import check
 from bensemble_core.randomness import generator
 
 LARGE = 2_000_000  # numbers of a matrix beyond which the search for its rows pays: they no longer fit the cache
+TALL = 6000  # rows beyond which to look for the telling ones takes seconds, as long as a hundred products with all
 FIRST, MOST = 96, 384  # dimensions looked for
 SPARE = 8  # that must be left over, to know that they suffice
 NEGLIGIBLE = 5e-15  # of the greatest pivot; what rounding leaves differs from processor to processor
@@ -37,7 +38,7 @@ class Skeleton:
 def skeleton(matrix: Tensor) -> Skeleton | None:
     """Of a matrix [R, P]; None where there is none, or it would save too little."""
     n_rows, n_columns = matrix.shape
-    if n_rows * n_columns < LARGE:
+    if n_rows * n_columns < LARGE or n_rows > TALL:
         return None
     rng = generator(0)
     most = min(MOST, n_rows // 3, n_columns // 3)
