@@ -126,7 +126,7 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
             se = se + beyond(utility[:, 0], *utility[:, n_columns:].T)
     return Estimates(
         eig=np.maximum(eig, 0),
-        se=se + (found.worth_error if len(found.worth_error) else found.missing),
+        se=se + overlooked(model, found),
         method=method,
         utility=None if utility is None else utility[:, 0],
     )
@@ -166,6 +166,13 @@ class Gains:
                 values[places[is_better]] = getattr(other, name)[is_better]
             made[name] = values
         return Gains(**made)
+
+
+def overlooked(model: Model, found: Gains) -> Array:
+    """What the nodes over y may have passed by: [J]."""
+    if not len(found.worth_error):
+        return found.missing
+    return found.worth_error + (found.missing if model.is_discrete else 0.0)
 
 
 def resolved(
