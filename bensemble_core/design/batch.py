@@ -21,6 +21,7 @@ from bensemble_core.design.eig import (
     estimate,
     grid_error,
     jackknife,
+    overlooked,
     resolved,
     slope,
     weight_columns,
@@ -128,9 +129,7 @@ def conditional(model: Model, batch: Batch, rows: Tensor, memory: Memory, *, see
     shift, error = _alone(model, batch, rows, gained.eig[:, :n], memory, seed)
     return Estimates(
         eig=np.maximum(mean + shift, 0),
-        se=error
-        + (gained.worth_error if len(gained.worth_error) else gained.missing)
-        + spread / len(probs) ** 0.5 * batch.is_sampled,
+        se=error + overlooked(model, gained) + spread / len(probs) ** 0.5 * batch.is_sampled,
         method=method_of(model, points, rows, memory),
         utility=gained.utility[:, n:] @ probs if model.utility is not None else None,
     )

@@ -38,7 +38,7 @@ ROUNDING = 1e-14
 # agree by luck and the third would not; other designs have their rises elsewhere, and their errors tell.
 COARSE_AXES = 3
 COARSE = 0.1  # error of a grid, in nats
-MISSED = 1e-8  # of a quadrature, in nats, beyond which its nodes are placed anew
+MISSED = 1e-6  # of a quadrature, in nats, beyond which its nodes are placed anew
 LOG_TINY = 40.0  # −p log p changes by so many times what a p changes by, unless that is smaller still
 
 
@@ -141,7 +141,7 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
             se = se + beyond(utility[:, 0], *utility[:, n_columns:].T)
     return Estimates(
         eig=np.maximum(eig, 0),
-        se=se + (found.worth_error if len(found.worth_error) else found.missing),
+        se=se + overlooked(model, found),
         method=method,
         utility=None if utility is None else utility[:, 0],
     )
@@ -181,6 +181,13 @@ class Gains:
                 values[places[is_better]] = getattr(other, name)[is_better]
             made[name] = values
         return Gains(**made)
+
+
+def overlooked(model: Model, found: Gains) -> Array:
+    """What the nodes over y may have passed by: [J]."""
+    if not len(found.worth_error):
+        return found.missing
+    return found.worth_error + (found.missing if model.is_discrete else 0.0)
 
 
 def resolved(

@@ -118,7 +118,7 @@ def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _
     rows = with_corners(model.space, rows, request.fixed)
     # a first look and the climb on fewer points; what they find is compared on all of them
     rough, finer = batch.thinned(), None
-    if model.utility is not None and batch.is_empty:
+    if not model.has_smooth_utility and batch.is_empty:
         finer = resolving(model, request.events, rows, memory, seed=seed)
         if finer is not None:  # a utility that is sharp beside the grid would be climbed in its teeth
             batch = empty(model, finer)

@@ -229,7 +229,7 @@ def _placed(model: Model, points: Points, rows: Tensor, by: Placement | None) ->
 
 def _layout(model: Model, placed: Placed, rows: Tensor) -> dict[str, Any]:
     nodes = placed.nodes
-    has_error = integrates(model, nodes.integrated) and not rows.requires_grad
+    has_error = model.utility is not None and nodes.integrated is not None and not rows.requires_grad
     return {
         "n_outcomes": len(nodes.coordinates),
         "n_designs": len(rows),
@@ -269,7 +269,7 @@ def filled(model: Model, theta: Mapping[str, Tensor], rows: Tensor, placed: Plac
         worths = expected(model, theta, rows, placed.arguments, nodes.integrated)
         parts += [part if undefined is None else torch.where(undefined, 0.0, part) for part in worths]
     elif model.utility is not None:
-        parts.append(_utility(model, theta, rows, nodes, p))
+        parts += _utility(model, theta, rows, nodes, p)
     return torch.cat(parts)
 
 
@@ -305,8 +305,9 @@ def arguments_at(model: Model, points: Points, rows: Tensor) -> tuple[Sequence[A
     return cleaned, undefined
 
 
-def _utility(model: Model, theta: Mapping[str, Tensor], rows: Tensor, nodes: Nodes, p: Tensor) -> Tensor:
-    """E[U(θ, ξ, y) | θ, ξ], with gradients: [J, P]."""
+def _utility(model: Model, theta: Mapping[str, Tensor], rows: Tensor, nodes: Nodes, p: Tensor) -> list[Tensor]:
+    """E[U(θ, ξ, y) | θ, ξ] as the sum over the nodes, with gradients, and of counts too many to be summed one by one
+    about how far it may be off, without: [J, P] each."""
     assert model.utility is not None
     values = model.values(theta, rows[:, None, :])
     for i, variable in enumerate(model.outcomes):
@@ -314,4 +315,18 @@ def _utility(model: Model, theta: Mapping[str, Tensor], rows: Tensor, nodes: Nod
         values[variable.name] = y if variable.family.is_discrete else variable.family.outcome(y)
     worth = model.utility(values).expand(p.shape)
     terms = torch.where(p > 0, p * worth, 0.0)
-    return terms.sum(0) if nodes.weights is None else (terms * nodes.weights[..., None]).sum(0)
+    if nodes.weights is None or nodes.integrated is None:
+        return [terms.sum(0)]
+    weights = nodes.weights[..., None]
+    total = (terms * weights).sum(0)
+    if rows.requires_grad:
+        return [total]
+    error = torch.zeros_like(total)
+    name, share = model.outcomes[nodes.integrated].name, p * weights
+    for switch in model.utility.switches:
+        if name in switch.names:  # a jump may lie anywhere between two nodes
+            is_up = switch.run(values).expand(p.shape) > 0
+            is_passed = (is_up[1:] != is_up[:-1]) & (share[1:] + share[:-1] > 0)
+            rise = (worth[1:] - worth[:-1]).abs() * torch.maximum(share[1:], share[:-1]).abs()
+            error = error + torch.where(is_passed, rise, 0.0).sum(0)
+    return [total, error]

@@ -160,6 +160,15 @@ def test_two_continuous_outcomes_state_the_error_of_the_utility() -> None:
     assert 0.5 < estimate.se < 4
 
 
+def test_a_jump_among_counts_too_many_to_sum_is_within_its_error() -> None:
+    estimate = found({"family": "poisson", "log_rate": "9 + m"}, "where(y > 10000, 1, 0)")
+    z = np.linspace(-8, 8, 40_001)
+    w = np.exp(-0.5 * z * z)
+    truth = float(w @ stats.poisson.sf(10_000, np.exp(9 + z)) / w.sum())
+    assert abs((estimate.utility or 0.0) - truth) <= 3 * estimate.se
+    assert estimate.se < 0.1
+
+
 def test_what_was_observed_moves_the_utility() -> None:
     spec = {
         "parameters": {"m": STANDARD},
