@@ -241,8 +241,8 @@ def test_outcomes_are_resolved_after_a_posterior_of_two_narrow_peaks(sd: float, 
     history = [({"x": 1.0, "z": 0.0}, {"y": 2.0})] * n
     experiment = Experiment.from_spec(spec)
     for found, design in zip(experiment.eig(None, history), designs, strict=True):
-        assert found.eig == pytest.approx(peaks_oracle(sd, n, design["x"], design["z"]), abs=1e-7)
-        assert found.se < 1e-7
+        assert found.eig == pytest.approx(peaks_oracle(sd, n, design["x"], design["z"]), abs=1e-6)
+        assert found.se < 1e-6
     pick = experiment.propose(history)[0]
     assert (pick.design, pick.reason) == (designs[2] if n == 1 else designs[3], "best")
 
