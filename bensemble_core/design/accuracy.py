@@ -13,7 +13,7 @@ from bensemble_core.design.eig import Estimates, estimate
 from bensemble_core.design.infer import grid_belief, infer, next_frame
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event, Model
-from bensemble_core.design.points import Array, fits, fits_grid
+from bensemble_core.design.points import fits, fits_grid
 from bensemble_core.design.shelf import n_outcomes
 
 TOLERANCE = 1e-7  # nats, or of a utility beside the greatest
@@ -63,10 +63,10 @@ def sharpened(
         if not fits(model.prior, following) or not affordable:
             break
         if len(rough) > affordable:  # the most promising ones
-            rough = rough[np.argsort(-(_worth(found) + found.se)[rough], kind="stable")[:affordable]]
+            rough = rough[np.argsort(-(found.worth + found.se)[rough], kind="stable")[:affordable]]
         belief = infer(model, events, memory, seed=seed, level=level)
         finer = estimate(model, belief, rows[torch.from_numpy(rough)], memory, seed=seed)
-        change = np.abs(_worth(finer) - _worth(found)[rough])
+        change = np.abs(finer.worth - found.worth[rough])
         se = np.where(finer.se > tolerance, np.maximum(finer.se, change), finer.se)
         found = found.with_some(rough, replace(finer, se=se))
     return found
@@ -87,14 +87,9 @@ def resolving(model: Model, events: Sequence[Event], rows: Tensor, memory: Memor
         is_affordable = following.size * model.prior.n_listed * n * len(rows) <= 4 * MAX_CELLS
         if (
             found.method == "bounds"
-            or float(found.se.max()) <= FINE * float(np.abs(_worth(found)).max())
+            or float(found.se.max()) <= FINE * float(np.abs(found.worth).max())
             or not (is_affordable and fits(model.prior, following) and level < MAX_LEVEL[k])
         ):
             break
         belief = grid_belief(model, events, memory, level=level + 1)
     return belief if level else None
-
-
-def _worth(found: Estimates) -> Array:
-    """What the error is of."""
-    return found.eig if found.utility is None else found.utility

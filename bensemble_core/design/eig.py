@@ -76,6 +76,11 @@ class Estimates:
     lower: Array | None = None
     upper: Array | None = None
 
+    @property
+    def worth(self) -> Array:
+        """What `se` is the error of: utility, or else EIG."""
+        return self.eig if self.utility is None else self.utility
+
     def with_some(self, places: npt.NDArray[np.int64], new: "Estimates") -> "Estimates":
         """Those at some places [n] replaced."""
 

@@ -111,7 +111,7 @@ class _Candidates:
 def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _Candidates:
     model, seed = spec.model, spec.select.seed
     if model.space.is_listed:
-        return _sharp(spec, batch, request, _listed(spec, batch, memory), memory)
+        return _sharp(spec, batch, request, _listed(spec, batch, request, memory), memory)
     rows = starts(model.space, seed, request.fixed)
     if spec.select.rule == "random":
         return _scored(spec, batch, rows, memory)
@@ -156,27 +156,36 @@ def _eyes(spec: Spec, batch: Batch, request: Request, rough: Batch, first: _Cand
     return seen
 
 
-def _listed(spec: Spec, batch: Batch, memory: Memory) -> _Candidates:
+def _listed(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _Candidates:
     """All designs of a list. Where their table on a grid is too large to be kept, a look at every second point along
     each axis tells which may be the best, and only those are looked at from all points."""
     model, seed = spec.model, spec.select.seed
     rows, costs = model.space.all(), model.listed_costs
-    if spec.select.rule == "random" or not _is_screened(spec, batch, rows):
+    if not _is_screened(spec, batch, request, rows):
         return _valued(rows, costs, conditional(model, batch, rows, memory, seed=seed))
     found = conditional(model, batch.thinned(), rows.clone(), memory, seed=seed)
     scores = _valued(rows, costs, found).scores
     least = scores.max() - NEAR * (scores.max() - scores[scores > -math.inf].min())
     places = (scores >= min(least, np.partition(scores, -N_COMPARED)[-N_COMPARED])).nonzero()[0]
     close = conditional(model, batch, rows[torch.from_numpy(places)], memory, seed=seed)
-    error = float(np.abs(close.eig - found.eig[places]).max())  # of a look from fewer points
-    found = replace(found, se=np.maximum(found.se, error))
-    return _valued(rows, costs, found.with_some(places, close))
+    change = close.worth - found.worth[places]
+    error = float(np.abs(change[np.isfinite(change)]).max(initial=0.0))  # of a look from fewer points
+    return _valued(rows, costs, replace(found, se=np.maximum(found.se, error)).with_some(places, close))
 
 
-def _is_screened(spec: Spec, batch: Batch, rows: Tensor) -> bool:
-    if not isinstance(batch.belief, PointBelief) or batch.belief.points.coarse is None or len(rows) <= 2 * N_COMPARED:
+def _is_screened(spec: Spec, batch: Batch, request: Request, rows: Tensor) -> bool:
+    """Not where the best may not be proposed: the best of the others is then wanted as exactly."""
+    if spec.select.rule == "random" or not _is_free(spec, request) or len(rows) <= 2 * N_COMPARED:
+        return False
+    if not isinstance(batch.belief, PointBelief) or batch.belief.points.coarse is None:
         return False
     return not is_kept(spec.model, batch.belief.points, rows)
+
+
+def _is_free(spec: Spec, request: Request) -> bool:
+    """Whether any design may be proposed."""
+    is_bound = spec.select.max_repeats is not None or spec.budget < math.inf
+    return not (request.fixed or request.excluded or is_bound)
 
 
 def _scored(spec: Spec, batch: Batch, rows: Tensor, memory: Memory) -> _Candidates:
@@ -186,7 +195,7 @@ def _scored(spec: Spec, batch: Batch, rows: Tensor, memory: Memory) -> _Candidat
 
 def _valued(rows: Tensor, costs: Array, found: Estimates) -> _Candidates:
     """With a score of −inf where an estimate is not finite: such a design is not to be proposed."""
-    worth = found.eig if found.utility is None else found.utility
+    worth = found.worth
     is_known = np.isfinite(worth) & np.isfinite(found.se)
     if not is_known.any():
         raise NotFinite(
@@ -222,7 +231,7 @@ def _sharp(spec: Spec, batch: Batch, request: Request, found: _Candidates, memor
 def _allowed(spec: Spec, candidates: _Candidates, request: Request, run: Sequence[Row]) -> Array:
     """The scores, −inf where a design may not be proposed: without the fixed values, excluded, run too often, or beyond
     the budget: [J]."""
-    if not request.fixed and not request.excluded and spec.select.max_repeats is None and spec.budget == math.inf:
+    if _is_free(spec, request):
         return candidates.scores
     rows = candidates.rows.numpy()
     wrong: list[npt.NDArray[np.bool_]] = []

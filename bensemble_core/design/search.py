@@ -164,7 +164,7 @@ class _Search:
     def worth(self, rows: Tensor) -> Array:
         """What is maximised, at designs [n, D]: [n]."""
         found = conditional(self.model, self.batch, rows, self.memory, seed=self.seed)
-        worth = (found.eig if found.utility is None else found.utility) / self.model.costs(rows).numpy()
+        worth = found.worth / self.model.costs(rows).numpy()
         return np.where(np.isfinite(worth), worth, -np.inf)
 
     def settled(self, relaxed: Sequence[Tensor]) -> Tensor:
@@ -339,7 +339,7 @@ def _look_around(model: Model, batch: Batch, rows: Tensor, moving: list[int], me
         around = torch.cat([best, _relaxed(model.space, best.expand(N_AROUND, -1), u, moving)])
         around = around[model.space.admits(around)]
         found = conditional(model, batch, around, memory, seed=seed)
-        scores = (found.eig if found.utility is None else found.utility) / model.costs(around).numpy()
+        scores = found.worth / model.costs(around).numpy()
         best, width = around[int(scores.argmax())][None], width / 3
     return torch.cat([best, rows])
 

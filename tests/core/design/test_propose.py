@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from bensemble_core.design import Experiment, propose
+from bensemble_core.design import Experiment, propose, shelf
 from bensemble_core.design.belief import PointBelief
 from bensemble_core.design.eig import Estimates
 from bensemble_core.design.guards import tail_probability
@@ -440,3 +440,40 @@ def test_every_pair_of_a_small_space_is_beaten_by_none() -> None:
     }
     greedy = experiment.propose(count=2)[-1].joint_eig
     assert greedy == pytest.approx(max(pairs.values()), abs=1e-9)
+
+
+@pytest.mark.parametrize("utility", [None, "where(y > 0.5, threshold, 0)"])
+def test_a_long_list_that_is_screened_has_the_same_best_design(
+    utility: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec: dict[str, Any] = {
+        "parameters": {
+            "threshold": {"dist": "normal", "loc": 0, "scale": 1},
+            "slope": {"dist": "lognormal", "loc": 0.7, "scale": 0.5},
+        },
+        "designs": {"x": {"type": "list", "values": [round(-3 + 0.1 * i, 1) for i in range(61)]}},
+        "outcome": {"y": {"family": "bernoulli", "logit": "slope * (x - threshold)"}},
+        "targets": ["threshold"],
+        **({"utility": utility} if utility else {}),
+    }
+    history = [({"x": x}, {"y": y}) for x, y in ((0.0, 1), (-0.5, 1), (-1.0, 0), (-0.8, 1))]
+    whole = [Experiment.from_spec(spec).propose(history[:n])[0] for n in range(5)]
+    fixed = Experiment.from_spec(spec).propose(history, fixed={"x": 2.9})[0]
+    monkeypatch.setattr(shelf, "KEPT", 1)
+    monkeypatch.setattr(shelf, "KEPT_APART", 1)
+    n_looked_at = []
+    plain = propose.conditional
+
+    def noted(*given: Any, **named: Any) -> Estimates:
+        n_looked_at.append(len(given[2]))
+        return plain(*given, **named)
+
+    monkeypatch.setattr(propose, "conditional", noted)
+    for n, expected in enumerate(whole):
+        found = Experiment.from_spec(spec).propose(history[:n])[0]
+        assert found.design == expected.design
+        assert found.score == pytest.approx(expected.score, abs=1e-10)
+    assert n_looked_at[0::2] == [61] * 5
+    assert max(n_looked_at[1::2]) < 40
+    again = Experiment.from_spec(spec).propose(history, fixed={"x": 2.9})[0]
+    assert again.eig == pytest.approx(fixed.eig, abs=1e-10)
