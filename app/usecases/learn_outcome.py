@@ -1,17 +1,22 @@
 """What an outcome taught, and what the stopping rules say after it, computed as long as a request may."""
 
+import logging
 from dataclasses import asdict
 from typing import Any
 
 from app.db.sessions import Pair, State
+from app.errors import Problem
 from app.jobs.context import storable
 from app.services import Services
 from app.usecases.propose_designs import TOO_DEAR
 from app.usecases.read_experiment import refusals
 from bensemble_core import design
 
+logger = logging.getLogger(__name__)
+
 PATIENCE = 5  # times as long as a proposal may take: an outcome is worth waiting for
 NOT_LEARNT = "the outcome is recorded; its posterior takes longer than a request may: GET …/posterior computes it"
+FAILED = "the outcome is recorded; what it taught could not be computed: an unforeseen error, in the service's log"
 UNKNOWN = dict.fromkeys(("posterior", "entropy_drop", "kl", "log_evidence", "surprise", "guards"))
 
 
@@ -44,6 +49,11 @@ def learnt(
     except design.TooMuchWork:
         services.compute.found_dear(what, len(observations))
         return too_long
+    except Problem:
+        raise
+    except Exception:  # whatever it is, it must not cost the outcome
+        logger.exception("what an outcome taught could not be computed", extra={"session_id": state.id})
+        return {"n": n, **UNKNOWN, "warnings": [FAILED]}
 
 
 def stop_state(
@@ -75,4 +85,9 @@ def plain_stop(
             found = experiment.stop(observations, max_eig=float("inf"), n_prior=n_prior)
     except design.TooMuchWork:
         return {**asdict(experiment.plain_stop(observations, n_prior=n_prior)), "note": NOT_LEARNT}
+    except Problem:
+        raise
+    except Exception:
+        logger.exception("stopping rules could not be judged", extra={"session_id": state.id})
+        return {**asdict(experiment.plain_stop(observations, n_prior=n_prior)), "note": FAILED}
     return {**asdict(found), "note": note if experiment.looks_ahead else None}

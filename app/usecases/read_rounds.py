@@ -10,7 +10,7 @@ from app.db import sessions
 from app.db.tables import DesignSession, Observation, Proposal
 from app.errors import Problem
 from app.services import Services
-from app.usecases.learn_outcome import NOT_LEARNT, PATIENCE, UNKNOWN, learnt, plain_stop
+from app.usecases.learn_outcome import FAILED, NOT_LEARNT, PATIENCE, UNKNOWN, learnt, plain_stop
 from app.usecases.read_experiment import experiment_of
 
 Columns = tuple[list[str], list[str], list[str]]
@@ -88,7 +88,7 @@ def _computed(
             stop = plain_stop(services, state, experiment, observations, note=NOT_AGAIN)
         except Problem:  # it can't be computed any more; who asks for the posterior is told why
             continue
-        if NOT_LEARNT not in taught["warnings"]:
+        if not {NOT_LEARNT, FAILED} & set(taught["warnings"]):
             made[row.id] = {**row.answer, **taught, "stop": stop}
     return state, made
 

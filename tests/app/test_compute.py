@@ -207,6 +207,29 @@ def test_an_outcome_is_kept_where_its_posterior_takes_too_long(
     assert service.get(f"/jobs/{learnt['next_job']['id']}")["status"] == "succeeded"
 
 
+@on_sqlite
+def test_an_outcome_is_kept_whatever_goes_wrong_in_what_it_taught(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = session(service)
+    path = f"/sessions/{made['id']}"
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ValueError("beyond all numbers")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(design.Experiment, "information", fail)
+        patch.setattr(design.Experiment, "stop", fail)
+        learnt = service.post(f"{path}/observations", {"design": {"xi": 7}, "outcome": {"y": 1}}, 201)
+    assert (learnt["n"], learnt["posterior"]) == (1, None)
+    assert "unforeseen error" in learnt["warnings"][0]
+    assert learnt["stop"]["stop"] is False
+    assert "beyond all numbers" in caplog.text
+    (told,) = service.get(f"{path}/rounds")["items"]
+    assert told["outcome"] == {"y": 1}
+    assert service.get(f"{path}/posterior")["posterior"]["theta"]["mean"] > 7
+
+
 def test_what_was_dear_is_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     compute = Compute(threads=1, cache_bytes=8)
     compute.found_dear("h", 100)
