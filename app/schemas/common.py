@@ -27,7 +27,7 @@ Result = Annotated[
     BeforeValidator(lambda value: value if not isinstance(value, float) or math.isfinite(value) else None),
     Field(description="Null where it is infinite or undefined, which JSON cannot say."),
 ]
-"""A number that was computed and need not be finite, as the sd under a prior of 1e200."""
+"""A number that was computed and need not be finite."""
 Many = Annotated[list[T], Field(fail_fast=True)]
 """A list that may be long: its first mistake is told, for a list of all could be far larger than the body."""
 

@@ -17,6 +17,7 @@ PROJECT = {"name": "p", "task": {"kind": "classification", "classes": ["red", "b
 SECRETIVE = (
     "/v1/keys",
     "/v1/experiments/{experiment_id}/sessions",
+    "/v1/sessions/{session_id}/token",
 )  # test_auth.py and test_session_tokens.py have these
 Send = Callable[[], httpx.Response]
 

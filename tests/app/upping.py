@@ -28,6 +28,8 @@ class Up:
 
     def __init__(self, folder: Path, env: dict[str, str], command: str = "up") -> None:
         self.out, self.log = folder / "stdout", folder / "stderr"
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job, and it is inherited
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         with self.out.open("wb") as out, self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-u", "-m", "app.cli", command], env=env, cwd=folder, stdout=out, stderr=log

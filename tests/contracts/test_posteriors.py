@@ -237,7 +237,8 @@ def test_predictions_are_deterministic_finite_and_the_same_for_identical_rows(na
     assert found.shape[:2] == (ensemble.n_members, 40)
     assert bool(found.isfinite().all())
     assert torch.equal(found, outputs(ensemble.predict(x)))
-    assert torch.equal(found, found[:, :1].expand_as(found))
+    # To rounding: a product may treat a row by its place in the block, as some processors' libraries do.
+    torch.testing.assert_close(found, found[:, :1].expand_as(found), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("model", MODELS)
