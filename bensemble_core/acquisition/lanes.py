@@ -22,6 +22,7 @@ if numba.version_info.short < (0, 62):  # before LLVM had pointers without a typ
     raise ImportError(f"lanes need numba 0.62 or later, found {numba.__version__}")
 
 WIDTH = 16
+QUARTER = 4
 cgutils: Any = untyped_cgutils
 intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic  # called without the context
 _ELEMENTS: dict[types.Type, ir.Type] = {
@@ -132,6 +133,40 @@ def gather(_context: Any, array: Any, row: Any, column: Any, offsets: Any) -> An
         return builder.call(call, [pointers, ir.IntType(32)(4), everywhere, ir.Constant(vector, ir.Undefined)])
 
     return lanes(array, types.intp, types.intp, offsets), emit
+
+
+@intrinsic
+def transpose(_context: Any, rows: Any, row: Any, column: Any, array: Any, at: Any, step: Any) -> Any:
+    """array[at + i·step : at + i·step + 16] = rows[row : row + 16, column + i] for QUARTER columns i, which have to be
+    neighbours in memory: a third of a gather's time where the processor gathers one number after another."""
+    quarter = ir.VectorType(_ELEMENTS[rows.dtype], QUARTER)
+
+    def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+        def interleave(a: Any, b: Any, places: list[int]) -> Any:
+            return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(places)), places))
+
+        given = context.make_array(rows)(context, builder, args[0])
+        steps = cgutils.unpack_tuple(builder, given.strides)
+        offset = builder.add(builder.mul(args[1], steps[0]), builder.mul(args[2], steps[1]))
+        columns: list[list[Any]] = [[] for _ in range(QUARTER)]
+        for _ in range(WIDTH // QUARTER):
+            four = []
+            for _ in range(QUARTER):
+                pointer = cgutils.pointer_add(builder, given.data, offset, quarter.as_pointer())
+                four.append(builder.load(pointer, align=4))
+                offset = builder.add(offset, steps[0])
+            for half in (0, 2):  # a₀ b₀ a₁ b₁ and c₀ d₀ c₁ d₁, then a₀ b₀ c₀ d₀ and a₁ b₁ c₁ d₁
+                above, below = (interleave(a, b, [half, half + 4, half + 1, half + 5]) for a, b in (four[:2], four[2:]))
+                columns[half].append(interleave(above, below, [0, 1, 4, 5]))
+                columns[half + 1].append(interleave(above, below, [2, 3, 6, 7]))
+        for i, (a, b, c, d) in enumerate(columns):
+            first, second = (interleave(x, y, list(range(2 * QUARTER))) for x, y in ((a, b), (c, d)))
+            where = builder.add(args[4], builder.mul(args[5], args[5].type(i)))
+            pointer = _pointer(context, builder, Lanes(array.dtype), array, args[3], where)
+            builder.store(interleave(first, second, list(range(WIDTH))), pointer, align=4)
+        return context.get_dummy_value()
+
+    return types.void(rows, types.intp, types.intp, array, types.intp, types.intp), emit
 
 
 @intrinsic
