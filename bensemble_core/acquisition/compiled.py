@@ -42,7 +42,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 BLOCK = 128  # rows; a multiple of WIDTH
 GROUP = 16  # terms of a sum in float32
 N_COLUMNS = 6  # without the two of the members' spread, which are there where `out` has room for them
-N_OF_ENTROPIES = 2  # the first ones, which need no votes
+N_WITHOUT_INFORMATION, N_WITHOUT_VOTES = 1, 2  # the first ones
 
 # numba would take a Python number for float64.
 ZERO, ONE, TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
@@ -159,20 +159,28 @@ def _find_peak(x: Floats, r: int) -> Any:
 
 @_compiled()
 def _exponentiate(x: Floats, r: int, peak: Any, winner: Any) -> Any:
-    """x becomes e^z, 0 below the floor: Σ e^z without the winner's, which is 1, and Σ e^z z, both in float64."""
+    """x becomes e^z, 0 below the floor: Σ e^z without the winner's, which is 1, and Σ e^z z."""
+    if x.shape[0] <= GROUP * BLOCK:
+        return _exponentiate_group(x, r, x.shape[0], peak, winner)
     tails, moments = splat(0.0), splat(0.0)
     for first in range(r, x.shape[0], GROUP * BLOCK):
-        tail, moment = splat(ZERO), splat(ZERO)
-        for at in range(first, min(first + GROUP * BLOCK, x.shape[0]), BLOCK):
-            z = load(x, at) - peak
-            below = z < FLOOR  # false for NaN, which so stays
-            z = select(below, splat(FLOOR), z)
-            e = select(below, splat(ZERO), exp(z))
-            store(x, at, e)
-            tail = tail + select(winner == np.int32(at // BLOCK), splat(ZERO), e)
-            moment = moment + e * z
+        tail, moment = _exponentiate_group(x, first, min(first + GROUP * BLOCK, x.shape[0]), peak, winner)
         tails, moments = tails + widen(tail), moments + widen(moment)
-    return tails, moments
+    return narrow(tails), narrow(moments)
+
+
+@_compiled()
+def _exponentiate_group(x: Floats, start: int, stop: int, peak: Any, winner: Any) -> Any:
+    tail, moment = splat(ZERO), splat(ZERO)
+    for at in range(start, stop, BLOCK):
+        z = load(x, at) - peak
+        below = z < FLOOR  # false for NaN, which so stays
+        z = select(below, splat(FLOOR), z)
+        e = select(below, splat(ZERO), exp(z))
+        store(x, at, e)
+        tail = tail + select(winner == np.int32(at // BLOCK), splat(ZERO), e)
+        moment = moment + e * z
+    return tail, moment
 
 
 @_compiled()
@@ -183,6 +191,7 @@ def _add_member(
     expected: Floats,
     mean: Floats,
     vote: Floats,
+    has_information: bool,
     has_votes: bool,
     tails: Floats,
 ) -> None:
@@ -192,14 +201,15 @@ def _add_member(
     """
     weight = np.float32(ballot)
     for r in range(0, BLOCK, WIDTH):
-        for row in range(coming[1] + r, coming[1] + r + WIDTH):
-            fetch(coming[0], min(row, coming[0].shape[0] - 1))
+        if coming[1] + r + WIDTH <= coming[0].shape[0]:
+            for row in range(coming[1] + r, coming[1] + r + WIDTH):
+                fetch(coming[0], row)
         peak, winner = _find_peak(x, r)
         tail, moment = _exponentiate(x, r, peak, winner)
         store(tails, r, tail)
-        t = narrow(tail)
-        share = splat(ONE) / (t + ONE)
-        store(expected, r, load(expected, r) + widen(log1p(t) - narrow(moment) * share) * ballot)
+        share = splat(ONE) / (tail + ONE)
+        if has_information:
+            store(expected, r, load(expected, r) + widen(log1p(tail) - moment * share) * ballot)
         share = share * weight
         for at in range(r, x.shape[0], BLOCK):
             store(mean, at, load(mean, at) + load(x, at) * share)
@@ -237,7 +247,7 @@ def _add_spread(
 ) -> None:
     """Σ w (p − centre) and Σ w (p − centre)² in float64, p itself being float32; the centre is the first member's p."""
     for r in range(0, BLOCK, WIDTH):
-        share = splat(ONE) / (narrow(load(tails, r)) + ONE)
+        share = splat(ONE) / (load(tails, r) + ONE)
         for at in range(r, e.shape[0], BLOCK):
             p = widen(load(e, at) * share)  # rounded, or the difference of equal p might be the rounding
             if is_first:
@@ -285,8 +295,8 @@ def _measure(means: Floats, votes: Floats, expected: Floats, agrees: Floats, ele
         information = entropy - load(expected, r) / electorate
         information = select(load(agrees, r) == np.int32(1), information - information, information)  # NaN stays NaN
         most, _, _, others, _ = _lead(votes, r)
-        store(found, r, narrow(select(information < 0.0, splat(0.0), information)))
-        store(found, BLOCK + r, narrow(select(entropy < 0.0, splat(0.0), entropy)))
+        store(found, r, narrow(select(entropy < 0.0, splat(0.0), entropy)))
+        store(found, BLOCK + r, narrow(select(information < 0.0, splat(0.0), information)))
         unsound = total - total  # 0, or NaN where a member's row is no distribution, of which votes know nothing
         store(found, 2 * BLOCK + r, narrow(others / (most + others) + unsound))
         store(found, 3 * BLOCK + r, narrow(rest / total))
@@ -312,18 +322,21 @@ def _measure_spread(drift: Floats, square: Floats, electorate: float, spread: Fl
 
 @_cached("void(float32[:,:,:], float64[::1], int64, int64, float32[:,::1])")
 def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) -> None:
-    """Rows start to stop of out [2, 6 or 8, N] from logits [M, N, C] and ballots [M], M ≥ 1, C ≥ 1.
+    """Rows start to stop of out [1, 2, 6 or 8, N] from logits [M, N, C] and ballots [M], M ≥ 1, C ≥ 1.
 
     Ballots are the members' weights up to a factor, 1 where members are equal: whole votes are counted, so that equal
     counts give equal bits. A column has the same bits however many of them are asked for.
     """
     n_members, _, n_classes = logits.shape
-    size, has_spread, has_votes = n_classes * BLOCK, out.shape[0] > N_COLUMNS, out.shape[0] > N_OF_ENTROPIES
+    size, n_columns = n_classes * BLOCK, out.shape[0]
+    has_information, has_votes = n_columns > N_WITHOUT_INFORMATION, n_columns > N_WITHOUT_VOTES
+    has_spread = n_columns > N_COLUMNS
     x, leader = np.empty(size, np.float32), np.empty(size, np.float32)
     mean, vote = np.zeros(size, np.float32), np.zeros(size, np.float32)
     means, votes = np.empty(size), np.empty(size)
     centre, drift, square = np.empty(size), np.empty(size), np.empty(size)
-    expected, tails, spread, deviation = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    expected, spread, deviation = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    tails = np.empty(BLOCK, np.float32)
     agrees, found = np.empty(BLOCK, np.int32), np.empty(N_COLUMNS * BLOCK, np.float32)
     electorate = ballots.sum()
     for row in range(start, stop, BLOCK):
@@ -339,8 +352,9 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
             _turn(logits[m], row, x)
             after = m + 1 if m + 1 < n_members else 0
             coming = logits[after], row if after else row + BLOCK
-            _add_member(x, ballots[m], coming, expected, mean, vote, has_votes, tails)
-            if ballots[m] > 0.0 and n_alike > 0:  # members without a weight have no say in whether the others agree
+            _add_member(x, ballots[m], coming, expected, mean, vote, has_information, has_votes, tails)
+            # members without a weight have no say in whether the others agree
+            if has_information and ballots[m] > 0.0 and n_alike > 0:
                 if not has_leader:
                     leader[:] = x
                     has_leader = True
@@ -354,7 +368,7 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
                     _move(vote, votes)
         _measure(means, votes, expected, agrees, electorate, found)
         n_rows = min(BLOCK, stop - row)
-        for column in range(min(N_COLUMNS, out.shape[0])):
+        for column in range(min(N_COLUMNS, n_columns)):
             for r in range(n_rows):
                 out[column, row + r] = found[column * BLOCK + r]
         if has_spread:
