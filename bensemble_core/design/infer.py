@@ -65,9 +65,11 @@ def _resolved(model: Model, events: Sequence[Event], memory: Memory, level: int)
     if not model.prior.n_scores or not events:
         return belief
     while True:
-        _, errors = _errors(belief)
-        following = _finer_where_worst(belief)
-        if max(errors) <= TOLERANCE[len(errors)] or following.size * model.prior.n_listed > ENOUGH[len(errors)]:
+        frame, errors = _errors(belief)
+        if max(errors) <= TOLERANCE[len(errors)]:
+            return belief
+        following = _finer_where_worst(frame, errors)
+        if following.size * model.prior.n_listed > ENOUGH[len(errors)]:
             return belief
         belief = _again(model, following, events, memory, belief)
 
@@ -80,11 +82,10 @@ def _again(model: Model, frame: Frame, events: Sequence[Event], memory: Memory, 
 def next_frame(belief: PointBelief) -> Frame:
     """That of the next level."""
     frame, errors = _errors(belief)
-    return _finer_where_worst(belief) if len(errors) > 2 else finer(frame, range(len(errors)))
+    return _finer_where_worst(frame, errors) if len(errors) > 2 else finer(frame, range(len(errors)))
 
 
-def _finer_where_worst(belief: PointBelief) -> Frame:
-    frame, errors = _errors(belief)
+def _finer_where_worst(frame: Frame, errors: list[float]) -> Frame:
     return finer(frame, [max(range(len(errors)), key=errors.__getitem__)])
 
 
@@ -117,7 +118,7 @@ def _followed(model: Model, events: Sequence[Event], memory: Memory) -> PointBel
         if not cut and (is_widened or least >= RESOLVED[k]):
             break
         doubt = _unseen(belief, frame)
-        if doubt and (closer := _finer_where_worst(belief)).size * model.prior.n_listed <= LOOKED[k]:
+        if doubt and (closer := _finer_where_worst(*_errors(belief))).size * model.prior.n_listed <= LOOKED[k]:
             frame = closer
             continue
         # at home a narrow posterior is moved to first: what seems to lie at the edge may lie beyond
