@@ -5,7 +5,7 @@ lie next to one another, and goes sixteen rows at a time (`lanes.py`) through lo
 stays in the nearest cache. What a row gets depends on that row alone: no sum runs across rows, and a block is always
 whole (its last row is repeated), so that each row meets the same instructions.
 
-With z_c = l_c − max l and t = Σ e^z_c over all classes but the largest, a member's Z is 1 + t and its entropy
+With z_c = l_c − max l, a member's Z is Σ e^z_c. With t the same sum over all classes but the largest, its entropy is
 log(1 + t) − Σ e^z_c z_c / Z. Both terms are sums of one sign, and so are those of the mean's entropy below: float32
 then keeps its seven digits where members are all but certain and 1 − p would have none left. Long sums, over groups of
 classes and of members, are float64. Members that agree, all e^z_c alike, have a mutual information of exactly 0.
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from bensemble_core.acquisition.lanes import (
     QUARTER,
     WIDTH,
+    align_stack,
     as_bits,
     as_float32,
     fetch,
@@ -46,12 +47,13 @@ N_WITHOUT_INFORMATION, N_WITHOUT_VOTES = 1, 2  # the first ones
 
 # numba would take a Python number for float64.
 ZERO, ONE, TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
-FLOOR = np.float32(-87.0)  # e^−87 is 1.6e-38, next to the smallest normal float32; what is below counts as 0
+FLOOR = np.float32(-80.0)  # what is below is e^−80, 1.8e-35, whose products with shares and weights are normal float32
+NEGLIGIBLE = 2e-35  # a mean probability that counts as 0
 LEAST = np.float32(1.2e-38)
 LOG_2, LOG2_E = np.float32(0.6931471805599453), np.float32(1.4426950408889634)
 ROUND = np.float32(12582912.0)  # 1.5 · 2²³: a whole number added to it is in its lowest bits
-Q0, Q1, Q2 = np.float32(0.4999999344777535), np.float32(0.16666520631484608), np.float32(0.04166838804859857)
-Q3, Q4 = np.float32(0.008368716907260586), np.float32(0.0013814598592916188)
+P1, P2, P3 = np.float32(0.9999997065), np.float32(0.4999914769), np.float32(0.1666763759)
+P4, P5 = np.float32(0.0418981737), np.float32(0.0082903031)
 A3, A5, A7, A9 = np.float32(2 / 3), np.float32(2 / 5), np.float32(2 / 7), np.float32(2 / 9)
 MANTISSA = np.int32(23)  # bits
 ONE_BITS, ROOT_HALF_BITS = np.int32(0x3F800000), np.int32(0x3F3504F3)
@@ -88,18 +90,17 @@ def _cached(signature: str) -> Callable[[F], F]:
 
 @_compiled()
 def exp(z: Any) -> Any:
-    """e^z of float32 lanes for −87 ≤ z ≤ 87, or NaN; relative error below 1.2e-7 + 3e-9 |z|.
+    """e^z of float32 lanes for −87 ≤ z ≤ 87, or NaN; relative error below 1.5e-7 + 3e-9 |z|, and e^0 is 1.
 
-    z = n log 2 + r with n whole and |r| ≤ ½ log 2; e^r is 1 + r + r² q(r), q of degree 4 with the smallest largest
-    relative error there (3e-9), and n is added to the exponent's bits. r is one fused product and difference: log 2 is
-    off by 2e-9, which n of them add to the little that e^z is then.
+    z = n log 2 + r with n whole and |r| ≤ ½ log 2; e^r is 1 + r p(r), p of degree 4 with the smallest largest relative
+    error there (9e-8), and n is added to the exponent's bits. r is one fused product and difference: log 2 is off by
+    2e-9, which n of them add to the little that e^z is then.
     """
     shifted = z * LOG2_E + ROUND
     n = shifted - ROUND
     r = z - n * LOG_2
-    q = (((r * Q4 + Q3) * r + Q2) * r + Q1) * r + Q0
-    value = (q * r + ONE) * r + ONE
-    return from_bits(as_bits(value) + (as_bits(shifted) << MANTISSA))
+    p = (((r * P5 + P4) * r + P3) * r + P2) * r + P1
+    return from_bits(as_bits(p * r + ONE) + (as_bits(shifted) << MANTISSA))
 
 
 @_compiled()
@@ -147,6 +148,16 @@ def _turn(member: Floats, row: int, x: Floats) -> None:
 
 @_compiled()
 def _find_peak(x: Floats, r: int) -> Any:
+    """The largest logit."""
+    peak = load(x, r)
+    for at in range(r + BLOCK, x.shape[0], BLOCK):
+        value = load(x, at)
+        peak = select(value > peak, value, peak)
+    return peak
+
+
+@_compiled()
+def _find_winner(x: Floats, r: int) -> Any:
     """The largest logit and its class, the lower of two that are equal."""
     peak, winner = load(x, r), splat(np.int32(0))
     for at in range(r + BLOCK, x.shape[0], BLOCK):
@@ -158,29 +169,59 @@ def _find_peak(x: Floats, r: int) -> Any:
 
 
 @_compiled()
-def _exponentiate(x: Floats, r: int, peak: Any, winner: Any) -> Any:
-    """x becomes e^z, 0 below the floor: Σ e^z without the winner's, which is 1, and Σ e^z z."""
-    if x.shape[0] <= GROUP * BLOCK:
-        return _exponentiate_group(x, r, x.shape[0], peak, winner)
-    tails, moments = splat(0.0), splat(0.0)
-    for first in range(r, x.shape[0], GROUP * BLOCK):
-        tail, moment = _exponentiate_group(x, first, min(first + GROUP * BLOCK, x.shape[0]), peak, winner)
-        tails, moments = tails + widen(tail), moments + widen(moment)
-    return narrow(tails), narrow(moments)
+def _exponentiate(x: Floats, at: int, peak: Any) -> Any:
+    """z of one class and e^z, which x becomes."""
+    z = load(x, at) - peak
+    z = select(z < FLOOR, splat(FLOOR), z)  # false for NaN, which so stays
+    e = exp(z)
+    store(x, at, e)
+    return z, e
 
 
 @_compiled()
-def _exponentiate_group(x: Floats, start: int, stop: int, peak: Any, winner: Any) -> Any:
-    tail, moment = splat(ZERO), splat(ZERO)
+def _sum(x: Floats, r: int, peak: Any) -> Any:
+    """Z, while x becomes e^z."""
+    if x.shape[0] <= GROUP * BLOCK:
+        return _sum_group(x, r, x.shape[0], peak)
+    total = splat(0.0)
+    for first in range(r, x.shape[0], GROUP * BLOCK):
+        total = total + widen(_sum_group(x, first, min(first + GROUP * BLOCK, x.shape[0]), peak))
+    return narrow(total)
+
+
+@_compiled()
+def _sum_group(x: Floats, start: int, stop: int, peak: Any) -> Any:
+    total = splat(ZERO)
     for at in range(start, stop, BLOCK):
-        z = load(x, at) - peak
-        below = z < FLOOR  # false for NaN, which so stays
-        z = select(below, splat(FLOOR), z)
-        e = select(below, splat(ZERO), exp(z))
-        store(x, at, e)
-        tail = tail + select(winner == np.int32(at // BLOCK), splat(ZERO), e)
+        _, e = _exponentiate(x, at, peak)
+        total = total + e
+    return total
+
+
+@_compiled()
+def _sums(x: Floats, r: int, peak: Any) -> Any:
+    """Z, the same bits as above, t and Σ e^z z, while x becomes e^z."""
+    if x.shape[0] <= GROUP * BLOCK:
+        total, tail, moment = _sums_group(x, r, x.shape[0], peak)
+    else:
+        totals, tails, moments = splat(0.0), splat(0.0), splat(0.0)
+        for first in range(r, x.shape[0], GROUP * BLOCK):
+            total, tail, moment = _sums_group(x, first, min(first + GROUP * BLOCK, x.shape[0]), peak)
+            totals, tails, moments = totals + widen(total), tails + widen(tail), moments + widen(moment)
+        total, tail, moment = narrow(totals), narrow(tails), narrow(moments)
+    n_largest = (total - tail + ROUND) - ROUND  # each has added 1 to Z, and nothing to the tail
+    return total, tail + (n_largest - ONE), moment
+
+
+@_compiled()
+def _sums_group(x: Floats, start: int, stop: int, peak: Any) -> Any:
+    total, tail, moment = splat(ZERO), splat(ZERO), splat(ZERO)
+    for at in range(start, stop, BLOCK):
+        z, e = _exponentiate(x, at, peak)
+        total = total + e
+        tail = tail + select(z < ZERO, e, splat(ZERO))
         moment = moment + e * z
-    return tail, moment
+    return total, tail, moment
 
 
 @_compiled()
@@ -193,9 +234,9 @@ def _add_member(
     vote: Floats,
     has_information: bool,
     has_votes: bool,
-    tails: Floats,
+    shares: Floats,
 ) -> None:
-    """The member's entropy, probabilities and vote, times its ballot; x becomes e^z, and tails Z − 1.
+    """The member's entropy, probabilities and vote, times its ballot; x becomes e^z, and shares 1/Z.
 
     Meanwhile the block that is coming, the next member's rows or the first one's next rows, is fetched from memory.
     """
@@ -204,19 +245,23 @@ def _add_member(
         if coming[1] + r + WIDTH <= coming[0].shape[0]:
             for row in range(coming[1] + r, coming[1] + r + WIDTH):
                 fetch(coming[0], row)
-        peak, winner = _find_peak(x, r)
-        tail, moment = _exponentiate(x, r, peak, winner)
-        store(tails, r, tail)
-        share = splat(ONE) / (tail + ONE)
-        if has_information:
-            store(expected, r, load(expected, r) + widen(log1p(tail) - moment * share) * ballot)
-        share = share * weight
-        for at in range(r, x.shape[0], BLOCK):
-            store(mean, at, load(mean, at) + load(x, at) * share)
         if has_votes:
+            peak, winner = _find_winner(x, r)
             for at in range(r, x.shape[0], BLOCK):
                 mine = select(winner == np.int32(at // BLOCK), splat(weight), splat(ZERO))
                 store(vote, at, load(vote, at) + mine)
+        else:
+            peak = _find_peak(x, r)
+        if has_information:
+            total, tail, moment = _sums(x, r, peak)
+            share = splat(ONE) / total
+            store(expected, r, load(expected, r) + widen(log1p(tail) - moment * share) * ballot)
+        else:
+            share = splat(ONE) / _sum(x, r, peak)
+        store(shares, r, share)
+        share = share * weight
+        for at in range(r, x.shape[0], BLOCK):
+            store(mean, at, load(mean, at) + load(x, at) * share)
 
 
 @_compiled()
@@ -225,6 +270,14 @@ def _move(group: Floats, total: Floats) -> None:
     for at in range(0, group.shape[0], WIDTH):
         store(total, at, load(total, at) + widen(load(group, at)))
         store(group, at, splat(ZERO))
+
+
+@_compiled()
+def _drop(means: Floats, least: float) -> None:
+    """What is below the least becomes 0."""
+    for at in range(0, means.shape[0], WIDTH):
+        value = load(means, at)
+        store(means, at, select(value < least, splat(0.0), value))
 
 
 @_compiled()
@@ -243,11 +296,11 @@ def _compare(e: Floats, leader: Floats, agrees: Floats) -> int:
 
 @_compiled()
 def _add_spread(
-    e: Floats, tails: Floats, ballot: float, is_first: bool, centre: Floats, drift: Floats, square: Floats
+    e: Floats, shares: Floats, ballot: float, is_first: bool, centre: Floats, drift: Floats, square: Floats
 ) -> None:
     """Σ w (p − centre) and Σ w (p − centre)² in float64, p itself being float32; the centre is the first member's p."""
     for r in range(0, BLOCK, WIDTH):
-        share = splat(ONE) / (load(tails, r) + ONE)
+        share = load(shares, r)
         for at in range(r, e.shape[0], BLOCK):
             p = widen(load(e, at) * share)  # rounded, or the difference of equal p might be the rounding
             if is_first:
@@ -286,17 +339,23 @@ def _entropy(means: Floats, r: int, first: Any, top: Any, rest: Any) -> Any:
 
 
 @_compiled()
-def _measure(means: Floats, votes: Floats, expected: Floats, agrees: Floats, electorate: float, found: Floats) -> None:
+def _measure(
+    means: Floats, votes: Floats, expected: Floats, agrees: Floats, electorate: float, n_columns: int, found: Floats
+) -> None:
     """found [N_COLUMNS · BLOCK] of a block; no sum that cancels but that of the mutual information."""
     for r in range(0, BLOCK, WIDTH):
         first, top, second, rest, squares = _lead(means, r)
-        total = first + rest
         entropy = _entropy(means, r, first, top, rest)
+        store(found, r, narrow(select(entropy < 0.0, splat(0.0), entropy)))
+        if n_columns <= N_WITHOUT_INFORMATION:
+            continue
         information = entropy - load(expected, r) / electorate
         information = select(load(agrees, r) == np.int32(1), information - information, information)  # NaN stays NaN
-        most, _, _, others, _ = _lead(votes, r)
-        store(found, r, narrow(select(entropy < 0.0, splat(0.0), entropy)))
         store(found, BLOCK + r, narrow(select(information < 0.0, splat(0.0), information)))
+        if n_columns <= N_WITHOUT_VOTES:
+            continue
+        total = first + rest
+        most, _, _, others, _ = _lead(votes, r)
         unsound = total - total  # 0, or NaN where a member's row is no distribution, of which votes know nothing
         store(found, 2 * BLOCK + r, narrow(others / (most + others) + unsound))
         store(found, 3 * BLOCK + r, narrow(rest / total))
@@ -327,6 +386,7 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
     Ballots are the members' weights up to a factor, 1 where members are equal: whole votes are counted, so that equal
     counts give equal bits. A column has the same bits however many of them are asked for.
     """
+    align_stack()
     n_members, _, n_classes = logits.shape
     size, n_columns = n_classes * BLOCK, out.shape[0]
     has_information, has_votes = n_columns > N_WITHOUT_INFORMATION, n_columns > N_WITHOUT_VOTES
@@ -336,7 +396,7 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
     means, votes = np.empty(size), np.empty(size)
     centre, drift, square = np.empty(size), np.empty(size), np.empty(size)
     expected, spread, deviation = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    tails = np.empty(BLOCK, np.float32)
+    shares = np.empty(BLOCK, np.float32)
     agrees, found = np.empty(BLOCK, np.int32), np.empty(N_COLUMNS * BLOCK, np.float32)
     electorate = ballots.sum()
     for row in range(start, stop, BLOCK):
@@ -352,7 +412,7 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
             _turn(logits[m], row, x)
             after = m + 1 if m + 1 < n_members else 0
             coming = logits[after], row if after else row + BLOCK
-            _add_member(x, ballots[m], coming, expected, mean, vote, has_information, has_votes, tails)
+            _add_member(x, ballots[m], coming, expected, mean, vote, has_information, has_votes, shares)
             # members without a weight have no say in whether the others agree
             if has_information and ballots[m] > 0.0 and n_alike > 0:
                 if not has_leader:
@@ -361,12 +421,13 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
                 else:
                     n_alike = _compare(x, leader, agrees)
             if has_spread:
-                _add_spread(x, tails, ballots[m], m == 0, centre, drift, square)
+                _add_spread(x, shares, ballots[m], m == 0, centre, drift, square)
             if m % GROUP == GROUP - 1 or m == n_members - 1:
                 _move(mean, means)
                 if has_votes:
                     _move(vote, votes)
-        _measure(means, votes, expected, agrees, electorate, found)
+        _drop(means, electorate * NEGLIGIBLE)
+        _measure(means, votes, expected, agrees, electorate, n_columns, found)
         n_rows = min(BLOCK, stop - row)
         for column in range(min(N_COLUMNS, n_columns)):
             for r in range(n_rows):
