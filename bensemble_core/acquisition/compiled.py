@@ -7,8 +7,9 @@ whole (its last row is repeated), so that each row meets the same instructions.
 
 With z_c = l_c − max l, a member's Z is Σ e^z_c. With t the same sum over all classes but the largest, its entropy is
 log(1 + t) − Σ e^z_c z_c / Z. Both terms are sums of one sign, and so are those of the mean's entropy below: float32
-then keeps its seven digits where members are all but certain and 1 − p would have none left. Long sums, over groups of
-classes and of members, are float64. Members that agree, all e^z_c alike, have a mutual information of exactly 0.
+then keeps its seven digits where members are all but certain and 1 − p would have none left. Equal members need one
+logarithm a group: that of the product of their Z, of which 1 + u is kept as u. Long sums, over groups of classes and of
+members, are float64. Members that agree, all e^z_c alike, have a mutual information of exactly 0.
 """
 
 from collections.abc import Callable
@@ -228,15 +229,18 @@ def _sums_group(x: Floats, start: int, stop: int, peak: Any) -> Any:
 def _add_member(
     x: Floats,
     ballot: float,
+    are_equal: bool,
     coming: tuple[Floats, int],
-    expected: Floats,
+    product: Floats,
+    entropy: Floats,
     mean: Floats,
     vote: Floats,
     has_information: bool,
     has_votes: bool,
     shares: Floats,
 ) -> None:
-    """The member's entropy, probabilities and vote, times its ballot; x becomes e^z, and shares 1/Z.
+    """The member's probabilities, vote and entropy, times its ballot; x becomes e^z, and shares 1/Z. Of equal members'
+    entropies the logarithms are left for later: there is the product.
 
     Meanwhile the block that is coming, the next member's rows or the first one's next rows, is fetched from memory.
     """
@@ -255,7 +259,13 @@ def _add_member(
         if has_information:
             total, tail, moment = _sums(x, r, peak)
             share = splat(ONE) / total
-            store(expected, r, load(expected, r) + widen(log1p(tail) - moment * share) * ballot)
+            nats = load(entropy, r)
+            if are_equal:
+                u = load(product, r)
+                store(product, r, u * tail + (u + tail))
+                store(entropy, r, nats - moment * share)
+            else:
+                store(entropy, r, (log1p(tail) - moment * share) * weight + nats)
         else:
             share = splat(ONE) / _sum(x, r, peak)
         store(shares, r, share)
@@ -270,6 +280,15 @@ def _move(group: Floats, total: Floats) -> None:
     for at in range(0, group.shape[0], WIDTH):
         store(total, at, load(total, at) + widen(load(group, at)))
         store(group, at, splat(ZERO))
+
+
+@_compiled()
+def _move_entropy(product: Floats, entropy: Floats, expected: Floats) -> None:
+    """As `_move`, with the logarithm of the product."""
+    for r in range(0, BLOCK, WIDTH):
+        store(expected, r, load(expected, r) + widen(load(entropy, r) + log1p(load(product, r))))
+        store(entropy, r, splat(ZERO))
+        store(product, r, splat(ZERO))
 
 
 @_compiled()
@@ -396,9 +415,10 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
     means, votes = np.empty(size), np.empty(size)
     centre, drift, square = np.empty(size), np.empty(size), np.empty(size)
     expected, spread, deviation = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    shares = np.empty(BLOCK, np.float32)
+    shares, product, entropy = np.empty(BLOCK, np.float32), np.zeros(BLOCK, np.float32), np.zeros(BLOCK, np.float32)
     agrees, found = np.empty(BLOCK, np.int32), np.empty(N_COLUMNS * BLOCK, np.float32)
-    electorate = ballots.sum()
+    electorate, are_equal = ballots.sum(), (ballots == 1.0).all()
+    span = min(GROUP, int(125.0 / np.log2(n_classes + 1.0)))  # members of a group, whose product of Z is below 2¹²⁵
     for row in range(start, stop, BLOCK):
         means[:] = 0.0
         votes[:] = 0.0
@@ -412,7 +432,9 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
             _turn(logits[m], row, x)
             after = m + 1 if m + 1 < n_members else 0
             coming = logits[after], row if after else row + BLOCK
-            _add_member(x, ballots[m], coming, expected, mean, vote, has_information, has_votes, shares)
+            _add_member(
+                x, ballots[m], are_equal, coming, product, entropy, mean, vote, has_information, has_votes, shares
+            )
             # members without a weight have no say in whether the others agree
             if has_information and ballots[m] > 0.0 and n_alike > 0:
                 if not has_leader:
@@ -422,8 +444,10 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
                     n_alike = _compare(x, leader, agrees)
             if has_spread:
                 _add_spread(x, shares, ballots[m], m == 0, centre, drift, square)
-            if m % GROUP == GROUP - 1 or m == n_members - 1:
+            if m % span == span - 1 or m == n_members - 1:
                 _move(mean, means)
+                if has_information:
+                    _move_entropy(product, entropy, expected)
                 if has_votes:
                     _move(vote, votes)
         _drop(means, electorate * NEGLIGIBLE)

@@ -86,8 +86,8 @@ def statistics(logits: Tensor, log_weights: Tensor | None = None, *, n_columns: 
     [M, N, C] -> [n_columns, N] float32.
 
     Log-probabilities are logits, too: what is added to all of a row's classes makes no difference. The largest error
-    against float64 is that of a few roundings to float32 (measured: 2.3e-7 nats up to 50 classes). −inf is p = 0. A row
-    with NaN, +inf or nothing but −inf gives NaN, as the formulas do.
+    against float64 is that of a few roundings to float32 (measured: 3.4e-7 nats up to 50 classes, 7e-7 with weights or
+    with 3,000 classes). −inf is p = 0. A row with NaN, +inf or nothing but −inf gives NaN, as the formulas do.
     """
     if not applies(logits, log_weights):
         return None

@@ -61,13 +61,21 @@ def largest_error(logits: Tensor, log_weights: Tensor | None = None) -> float:
     return max(float((found[name].double() - expected[name]).abs().max()) for name in kernels.COLUMNS)
 
 
-@pytest.mark.parametrize("shape", [(1, 70, 2), (2, 500, 3), (10, 3000, 10), (7, 65, 50), (100, 1000, 10), (3, 9, 300)])
+SHAPES = [(1, 70, 2), (2, 500, 3), (10, 3000, 10), (7, 65, 50), (100, 1000, 10), (3, 9, 300), (40, 3, 3000)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 5.0, 100.0])
 def test_every_column_is_the_float64_formula(shape: tuple[int, int, int], scale: float) -> None:
     logits = draw(shape, scale)
     assert largest_error(logits) < ERROR
     weights = torch.randn(shape[0], generator=torch.Generator().manual_seed(1)) * 3
     assert largest_error(logits, weights) < ERROR
+
+
+def test_every_column_is_the_float64_formula_where_classes_share_the_first_place() -> None:
+    assert largest_error(draw((10, 500, 6), 1.0).round()) < ERROR
+    assert largest_error(draw((20, 100, 400), 1.0).round()) < ERROR
 
 
 def test_log_probabilities_are_taken_as_logits_are() -> None:
