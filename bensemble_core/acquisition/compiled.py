@@ -13,21 +13,19 @@ members, are float64. Members that agree, all e^z_c alike, have a mutual informa
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from bensemble_core.acquisition.elementary import LEAST, ONE, ROUND, ZERO, exp, log, log1p
 from bensemble_core.acquisition.lanes import (
     QUARTER,
     WIDTH,
     align_stack,
-    as_bits,
-    as_float32,
     fetch,
-    from_bits,
     gather,
+    jit,
     load,
     narrow,
     order,
@@ -45,36 +43,8 @@ BLOCK = 128  # rows; a multiple of WIDTH
 GROUP = 16  # terms of a sum in float32
 N_COLUMNS = 6  # without the two of the members' spread, which are there where `out` has room for them
 N_WITHOUT_INFORMATION, N_WITHOUT_VOTES = 1, 2  # the first ones
-
-# numba would take a Python number for float64.
-ZERO, ONE, TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
 FLOOR = np.float32(-80.0)  # what is below is e^−80, 1.8e-35, whose products with shares and weights are normal float32
 NEGLIGIBLE = 2e-35  # a mean probability that counts as 0
-LEAST = np.float32(1.2e-38)
-LOG_2, LOG2_E = np.float32(0.6931471805599453), np.float32(1.4426950408889634)
-ROUND = np.float32(12582912.0)  # 1.5 · 2²³: a whole number added to it is in its lowest bits
-P1, P2, P3 = np.float32(0.9999997065), np.float32(0.4999914769), np.float32(0.1666763759)
-P4, P5 = np.float32(0.0418981737), np.float32(0.0082903031)
-A3, A5, A7, A9 = np.float32(2 / 3), np.float32(2 / 5), np.float32(2 / 7), np.float32(2 / 9)
-MANTISSA = np.int32(23)  # bits
-ONE_BITS, ROOT_HALF_BITS = np.int32(0x3F800000), np.int32(0x3F3504F3)
-
-
-def _compiled(signature: str | None = None, *, cache: bool = False) -> Callable[[F], F]:
-    """`contract` alone of the fast-math flags: a product and a sum may be one instruction, NaN and order are kept."""
-
-    def compile_it(function: F) -> F:
-        found: Any = numba.njit(
-            signature,
-            fastmath={"contract"},
-            nogil=True,
-            error_model="numpy",
-            cache=cache,
-            forceinline=signature is None,
-        )(function)
-        return cast(F, found)
-
-    return compile_it
 
 
 def _cached(signature: str) -> Callable[[F], F]:
@@ -82,53 +52,14 @@ def _cached(signature: str) -> Callable[[F], F]:
 
     def compile_it(function: F) -> F:
         try:
-            return _compiled(signature, cache=True)(function)
+            return jit(signature, cache=True)(function)
         except (RuntimeError, OSError):  # a read-only installation, or a full disk: compiled once a process
-            return _compiled(signature)(function)
+            return jit(signature)(function)
 
     return compile_it
 
 
-@_compiled()
-def exp(z: Any) -> Any:
-    """e^z of float32 lanes for −87 ≤ z ≤ 87, or NaN; relative error below 1.5e-7 + 3e-9 |z|, and e^0 is 1.
-
-    z = n log 2 + r with n whole and |r| ≤ ½ log 2; e^r is 1 + r p(r), p of degree 4 with the smallest largest relative
-    error there (9e-8), and n is added to the exponent's bits. r is one fused product and difference: log 2 is off by
-    2e-9, which n of them add to the little that e^z is then.
-    """
-    shifted = z * LOG2_E + ROUND
-    n = shifted - ROUND
-    r = z - n * LOG_2
-    p = (((r * P5 + P4) * r + P3) * r + P2) * r + P1
-    return from_bits(as_bits(p * r + ONE) + (as_bits(shifted) << MANTISSA))
-
-
-@_compiled()
-def _log(k: Any, rest: Any) -> Any:
-    """log of 2ᵏ (1 + rest), √½ ≤ 1 + rest < √2: log(1 + rest) = 2 artanh s, s = rest/(2 + rest), its series to s⁹."""
-    s = rest / (rest + TWO)
-    square = s * s
-    series = ((square * A9 + A7) * square + A5) * square + A3
-    return as_float32(k) * LOG_2 + (s * square * series + s * TWO)
-
-
-@_compiled()
-def log(v: Any) -> Any:
-    """log v of normal float32 lanes v > 0; relative error below 2e-7."""
-    k = (as_bits(v) - ROOT_HALF_BITS) >> MANTISSA
-    return _log(k, from_bits(as_bits(v) - (k << MANTISSA)) - ONE)
-
-
-@_compiled()
-def log1p(t: Any) -> Any:
-    """log(1 + t) of float32 lanes t ≥ 0, or NaN; relative error below 2e-7, however small t is."""
-    k = (as_bits(t + ONE) - ROOT_HALF_BITS) >> MANTISSA
-    scale = from_bits(splat(ONE_BITS) - (k << MANTISSA))  # 2⁻ᵏ
-    return _log(k, t * scale + (scale - ONE))
-
-
-@_compiled()
+@jit()
 def _turn(member: Floats, row: int, x: Floats) -> None:
     """A block of a member's rows [N, C] as columns; beyond the last, that one repeated."""
     n_rows, n_classes = member.shape
@@ -147,7 +78,7 @@ def _turn(member: Floats, row: int, x: Floats) -> None:
                 store(x, c * BLOCK + r, gather(member, first, c, offsets))
 
 
-@_compiled()
+@jit()
 def _find_peak(x: Floats, r: int) -> Any:
     """The largest logit."""
     peak = load(x, r)
@@ -157,7 +88,7 @@ def _find_peak(x: Floats, r: int) -> Any:
     return peak
 
 
-@_compiled()
+@jit()
 def _find_winner(x: Floats, r: int) -> Any:
     """The largest logit and its class, the lower of two that are equal."""
     peak, winner = load(x, r), splat(np.int32(0))
@@ -169,7 +100,7 @@ def _find_winner(x: Floats, r: int) -> Any:
     return peak, winner
 
 
-@_compiled()
+@jit()
 def _exponentiate(x: Floats, at: int, peak: Any) -> Any:
     """z of one class and e^z, which x becomes."""
     z = load(x, at) - peak
@@ -179,7 +110,7 @@ def _exponentiate(x: Floats, at: int, peak: Any) -> Any:
     return z, e
 
 
-@_compiled()
+@jit()
 def _sum(x: Floats, r: int, peak: Any) -> Any:
     """Z, while x becomes e^z."""
     if x.shape[0] <= GROUP * BLOCK:
@@ -190,7 +121,7 @@ def _sum(x: Floats, r: int, peak: Any) -> Any:
     return narrow(total)
 
 
-@_compiled()
+@jit()
 def _sum_group(x: Floats, start: int, stop: int, peak: Any) -> Any:
     total = splat(ZERO)
     for at in range(start, stop, BLOCK):
@@ -199,7 +130,7 @@ def _sum_group(x: Floats, start: int, stop: int, peak: Any) -> Any:
     return total
 
 
-@_compiled()
+@jit()
 def _sums(x: Floats, r: int, peak: Any) -> Any:
     """Z, the same bits as above, t and Σ e^z z, while x becomes e^z."""
     if x.shape[0] <= GROUP * BLOCK:
@@ -214,7 +145,7 @@ def _sums(x: Floats, r: int, peak: Any) -> Any:
     return total, tail + (n_largest - ONE), moment
 
 
-@_compiled()
+@jit()
 def _sums_group(x: Floats, start: int, stop: int, peak: Any) -> Any:
     total, tail, moment = splat(ZERO), splat(ZERO), splat(ZERO)
     for at in range(start, stop, BLOCK):
@@ -225,7 +156,7 @@ def _sums_group(x: Floats, start: int, stop: int, peak: Any) -> Any:
     return total, tail, moment
 
 
-@_compiled()
+@jit()
 def _add_member(
     x: Floats,
     ballot: float,
@@ -274,7 +205,7 @@ def _add_member(
             store(mean, at, load(mean, at) + load(x, at) * share)
 
 
-@_compiled()
+@jit()
 def _move(group: Floats, total: Floats) -> None:
     """A group's sums to the float64 ones."""
     for at in range(0, group.shape[0], WIDTH):
@@ -282,7 +213,7 @@ def _move(group: Floats, total: Floats) -> None:
         store(group, at, splat(ZERO))
 
 
-@_compiled()
+@jit()
 def _move_entropy(product: Floats, entropy: Floats, expected: Floats) -> None:
     """As `_move`, with the logarithm of the product."""
     for r in range(0, BLOCK, WIDTH):
@@ -291,7 +222,7 @@ def _move_entropy(product: Floats, entropy: Floats, expected: Floats) -> None:
         store(product, r, splat(ZERO))
 
 
-@_compiled()
+@jit()
 def _drop(means: Floats, least: float) -> None:
     """What is below the least becomes 0."""
     for at in range(0, means.shape[0], WIDTH):
@@ -299,7 +230,7 @@ def _drop(means: Floats, least: float) -> None:
         store(means, at, select(value < least, splat(0.0), value))
 
 
-@_compiled()
+@jit()
 def _compare(e: Floats, leader: Floats, agrees: Floats) -> int:
     """Which rows are still as the first member had them, and how many."""
     for r in range(0, BLOCK, WIDTH):
@@ -313,7 +244,7 @@ def _compare(e: Floats, leader: Floats, agrees: Floats) -> int:
     return n_rows
 
 
-@_compiled()
+@jit()
 def _add_spread(
     e: Floats, shares: Floats, ballot: float, is_first: bool, centre: Floats, drift: Floats, square: Floats
 ) -> None:
@@ -329,7 +260,7 @@ def _add_spread(
             store(square, at, load(square, at) + (away * ballot) * away)
 
 
-@_compiled()
+@jit()
 def _lead(values: Floats, r: int) -> Any:
     """The largest and its class, the second, the sum of all but the largest and that of their squares."""
     first, second, rest, squares, top = splat(0.0), splat(0.0), splat(0.0), splat(0.0), splat(np.int32(0))
@@ -345,7 +276,7 @@ def _lead(values: Floats, r: int) -> Any:
     return first, top, second, rest, squares
 
 
-@_compiled()
+@jit()
 def _entropy(means: Floats, r: int, first: Any, top: Any, rest: Any) -> Any:
     """H[p̄], p̄ being the means over their sum; −log p̄₍₁₎ is log(1 + rest/first)."""
     share = splat(1.0) / (first + rest)
@@ -357,7 +288,7 @@ def _entropy(means: Floats, r: int, first: Any, top: Any, rest: Any) -> Any:
     return nats
 
 
-@_compiled()
+@jit()
 def _measure(
     means: Floats, votes: Floats, expected: Floats, agrees: Floats, electorate: float, n_columns: int, found: Floats
 ) -> None:
@@ -383,7 +314,7 @@ def _measure(
         store(found, 5 * BLOCK + r, narrow(select(variance < 0.0, splat(0.0), variance) / (total * total)))
 
 
-@_compiled()
+@jit()
 def _measure_spread(drift: Floats, square: Floats, electorate: float, spread: Floats, deviation: Floats) -> None:
     """Σ_c Var_m(p_c) and Σ_c sd_m(p_c)."""
     scale = 1.0 / electorate

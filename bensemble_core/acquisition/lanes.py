@@ -4,12 +4,12 @@ numba turns an inner loop over rows into vector instructions, but then keeps eve
 know that two arrays do not overlap. A value of sixteen lanes stays in a register, or in a few on smaller processors,
 for as long as the loop over classes lasts, which takes two thirds of the time. A product and a sum may become one
 instruction (`contract`); nothing else is reordered, so what is in a lane depends on that lane alone. What numba keeps
-on disk does not notice a change of this file: touch `compiled.py` after one.
+on disk does not notice a change of this file, or of `elementary.py`: touch `compiled.py` after one.
 """
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numba
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -21,6 +21,7 @@ from numba.core.datamodel.registry import register_default
 if numba.version_info.short < (0, 62):  # before LLVM had pointers without a type
     raise ImportError(f"lanes need numba 0.62 or later, found {numba.__version__}")
 
+F = TypeVar("F", bound=Callable[..., Any])
 WIDTH = 16
 QUARTER = 4
 cgutils: Any = untyped_cgutils
@@ -31,6 +32,26 @@ _ELEMENTS: dict[types.Type, ir.Type] = {
     types.int32: ir.IntType(32),
     types.boolean: ir.IntType(1),
 }
+
+
+def jit(signature: str | None = None, *, cache: bool = False) -> Callable[[F], F]:
+    """A function of lanes; without a signature, a part of the one that calls it.
+
+    `contract` alone of the fast-math flags: a product and a sum may be one instruction, NaN and order are kept.
+    """
+
+    def compile_it(function: F) -> F:
+        found: Any = numba.njit(
+            signature,
+            fastmath={"contract"},
+            nogil=True,
+            error_model="numpy",
+            cache=cache,
+            forceinline=signature is None,
+        )(function)
+        return cast(F, found)
+
+    return compile_it
 
 
 class Lanes(types.Type):

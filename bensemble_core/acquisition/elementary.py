@@ -1,0 +1,57 @@
+"""e^z and logarithms of float32 lanes (`lanes.py`), in a few instructions and to the last digit but one."""
+
+from typing import Any
+
+import numpy as np
+
+from bensemble_core.acquisition.lanes import as_bits, as_float32, from_bits, jit, splat
+
+# numba would take a Python number for float64.
+ZERO, ONE, TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
+LEAST = np.float32(1.2e-38)  # next to the smallest normal one
+LOG_2, LOG2_E = np.float32(0.6931471805599453), np.float32(1.4426950408889634)
+ROUND = np.float32(12582912.0)  # 1.5 · 2²³: a whole number added to it is in its lowest bits
+P1, P2, P3 = np.float32(0.9999997065), np.float32(0.4999914769), np.float32(0.1666763759)
+P4, P5 = np.float32(0.0418981737), np.float32(0.0082903031)
+A3, A5, A7, A9 = np.float32(2 / 3), np.float32(2 / 5), np.float32(2 / 7), np.float32(2 / 9)
+MANTISSA = np.int32(23)  # bits
+ONE_BITS, ROOT_HALF_BITS = np.int32(0x3F800000), np.int32(0x3F3504F3)
+
+
+@jit()
+def exp(z: Any) -> Any:
+    """e^z of float32 lanes for −87 ≤ z ≤ 87, or NaN; relative error below 1.5e-7 + 3e-9 |z|, and e^0 is 1.
+
+    z = n log 2 + r with n whole and |r| ≤ ½ log 2; e^r is 1 + r p(r), p of degree 4 with the smallest largest relative
+    error there (9e-8), and n is added to the exponent's bits. r is one fused product and difference: log 2 is off by
+    2e-9, which n of them add to the little that e^z is then.
+    """
+    shifted = z * LOG2_E + ROUND
+    n = shifted - ROUND
+    r = z - n * LOG_2
+    p = (((r * P5 + P4) * r + P3) * r + P2) * r + P1
+    return from_bits(as_bits(p * r + ONE) + (as_bits(shifted) << MANTISSA))
+
+
+@jit()
+def _log(k: Any, rest: Any) -> Any:
+    """log of 2ᵏ (1 + rest), √½ ≤ 1 + rest < √2: log(1 + rest) = 2 artanh s, s = rest/(2 + rest), its series to s⁹."""
+    s = rest / (rest + TWO)
+    square = s * s
+    series = ((square * A9 + A7) * square + A5) * square + A3
+    return as_float32(k) * LOG_2 + (s * square * series + s * TWO)
+
+
+@jit()
+def log(v: Any) -> Any:
+    """log v of normal float32 lanes v > 0; relative error below 2e-7."""
+    k = (as_bits(v) - ROOT_HALF_BITS) >> MANTISSA
+    return _log(k, from_bits(as_bits(v) - (k << MANTISSA)) - ONE)
+
+
+@jit()
+def log1p(t: Any) -> Any:
+    """log(1 + t) of float32 lanes t ≥ 0, or NaN; relative error below 2e-7, however small t is."""
+    k = (as_bits(t + ONE) - ROOT_HALF_BITS) >> MANTISSA
+    scale = from_bits(splat(ONE_BITS) - (k << MANTISSA))  # 2⁻ᵏ
+    return _log(k, t * scale + (scale - ONE))
