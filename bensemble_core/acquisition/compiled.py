@@ -44,7 +44,7 @@ GROUP = 16  # terms of a sum in float32
 N_COLUMNS = 6  # without the two of the members' spread, which are there where `out` has room for them
 N_WITHOUT_INFORMATION, N_WITHOUT_VOTES = 1, 2  # the first ones
 FLOOR = np.float32(-80.0)  # what is below is e^−80, 1.8e-35, whose products with shares and weights are normal float32
-NEGLIGIBLE = 2e-35  # a mean probability that counts as 0
+NEGLIGIBLE = np.float32(GROUP * 2e-35)  # a group's sum that counts as 0
 
 
 def _cached(signature: str) -> Callable[[F], F]:
@@ -206,10 +206,12 @@ def _add_member(
 
 
 @jit()
-def _move(group: Floats, total: Floats) -> None:
-    """A group's sums to the float64 ones."""
+def _move(group: Floats, total: Floats, is_first: bool) -> None:
+    """A group's sums to the float64 ones; what stands for 0 becomes 0."""
     for at in range(0, group.shape[0], WIDTH):
-        store(total, at, load(total, at) + widen(load(group, at)))
+        value = load(group, at)
+        exact = widen(select(value < NEGLIGIBLE, splat(ZERO), value))
+        store(total, at, exact if is_first else load(total, at) + exact)
         store(group, at, splat(ZERO))
 
 
@@ -223,11 +225,9 @@ def _move_entropy(product: Floats, entropy: Floats, expected: Floats) -> None:
 
 
 @jit()
-def _drop(means: Floats, least: float) -> None:
-    """What is below the least becomes 0."""
-    for at in range(0, means.shape[0], WIDTH):
-        value = load(means, at)
-        store(means, at, select(value < least, splat(0.0), value))
+def _copy(source: Floats, target: Floats) -> None:
+    for at in range(0, source.shape[0], WIDTH):
+        store(target, at, load(source, at))
 
 
 @jit()
@@ -351,8 +351,6 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
     electorate, are_equal = ballots.sum(), (ballots == 1.0).all()
     span = min(GROUP, int(125.0 / np.log2(n_classes + 1.0)))  # members of a group, whose product of Z is below 2¹²⁵
     for row in range(start, stop, BLOCK):
-        means[:] = 0.0
-        votes[:] = 0.0
         expected[:] = 0.0
         agrees[:] = 1
         n_alike, has_leader = BLOCK, False
@@ -369,19 +367,18 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
             # members without a weight have no say in whether the others agree
             if has_information and ballots[m] > 0.0 and n_alike > 0:
                 if not has_leader:
-                    leader[:] = x
+                    _copy(x, leader)
                     has_leader = True
                 else:
                     n_alike = _compare(x, leader, agrees)
             if has_spread:
                 _add_spread(x, shares, ballots[m], m == 0, centre, drift, square)
             if m % span == span - 1 or m == n_members - 1:
-                _move(mean, means)
+                _move(mean, means, m < span)
                 if has_information:
                     _move_entropy(product, entropy, expected)
                 if has_votes:
-                    _move(vote, votes)
-        _drop(means, electorate * NEGLIGIBLE)
+                    _move(vote, votes, m < span)
         _measure(means, votes, expected, agrees, electorate, n_columns, found)
         n_rows = min(BLOCK, stop - row)
         for column in range(min(N_COLUMNS, n_columns)):
