@@ -4,6 +4,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+SETTLE_SECONDS = 0.3  # threads of the one before spin for a while, and its memory goes back
 ENVIRONMENTS = ROOT / "build" / "bench"
 
 
@@ -26,7 +28,12 @@ class Line:
 
 def by_turns(n_turns: int, *measures: Callable[[], float], n_before: int = 1) -> list[list[float]]:
     """What each measure said, in the order given; the turns before warm up and are not counted."""
-    turns = [[measure() for measure in measures] for _ in range(n_before + n_turns)]
+
+    def settled(measure: Callable[[], float]) -> float:
+        time.sleep(SETTLE_SECONDS)
+        return measure()
+
+    turns = [[settled(measure) for measure in measures] for _ in range(n_before + n_turns)]
     return [list(column) for column in zip(*turns[n_before:], strict=True)]
 
 
