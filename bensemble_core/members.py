@@ -27,6 +27,7 @@ Layout: TypeAlias = Literal["contiguous", "channels_last"]
 _ONE_BY_ONE_ON_CPU = CONVOLUTIONS
 _ONE_BY_ONE = (nn.RNNBase, nn.RNNCellBase, nn.modules.batchnorm._BatchNorm)
 _CACHE_BYTES = 2 << 20  # measured on one core: past about 2 MB of the widest activation vmap loses to the loop
+_LOOP_BYTES = 8 << 20  # of a network that runs whole, one member after another: a member's weights are read a block
 _WEIGHT_BYTES = 4 << 20  # of all members; past it linear layers run faster member by member
 _LEAST_ROWS, MOST_ROWS = 32, 512
 COMPILED_ROWS = 128  # measured on a small convolutional network: 64 and 256 take a fifth more time
@@ -228,9 +229,9 @@ def plan(problem: Problem, stacked: Tensors, shared: Tensors, transform: Transfo
     one = {k: v[0] for k, v in stacked.items()}
     width = _widest(members.module, lambda: members.one(one, shared, zero_rows(problem, 1, device)))
     at_once = count_members(stacked) if mode == "vmap" else 1
-    rows = _LEAST_ROWS
+    rows, room = _LEAST_ROWS, _LOOP_BYTES if mode == "loop" and members.dense is None else _CACHE_BYTES
     item = torch.finfo(problem.dtype).bits // 8
-    while rows < MOST_ROWS and 2 * rows * at_once * width * item <= _CACHE_BYTES:
+    while rows < MOST_ROWS and 2 * rows * at_once * width * item <= room:
         rows *= 2
     return Plan(mode=mode, rows=rows, layout=_layout(problem, members, one, shared, device))
 

@@ -54,11 +54,19 @@ def test_images_run_member_by_member_with_channels_last(model: dict[str, Any]) -
     torch.testing.assert_close(members.predict(x).logits, plain, rtol=1e-5, atol=1e-5)
 
 
+def test_a_block_of_images_has_eight_megabytes_of_the_widest_layer() -> None:
+    small, large, huge = (
+        ensemble({"name": "conv", "channels": [32], "hidden": 4}, 1, size, size) for size in (8, 32, 128)
+    )
+    assert [members.plan.rows for members in (small, large, huge)] == [512, 64, 32]  # 8 KB, 128 KB and 2 MB an image
+
+
 def test_a_row_of_images_keeps_its_bits_whatever_follows_it() -> None:
     members = ensemble(CONV, 2, 9, 9)
-    x = draw(70, 2, 9, 9, seed=1)
+    block = members.plan.rows
+    x = draw(2 * block + 6, 2, 9, 9, seed=1)
     whole = members.predict(x).logits
-    for n in (1, 31, 33):
+    for n in (1, block - 1, block + 1):
         assert torch.equal(members.predict(x[:n]).logits, whole[:, :n])
 
 
