@@ -32,10 +32,10 @@ from bensemble_core.members import (
 from bensemble_core.models.spec import outline
 from bensemble_core.models.transforms import Linearised, extra_shapes, layers_in_order, transform_from_json
 from bensemble_core.modes import own_modes
+from bensemble_core.objectives import split_extra
 from bensemble_core.options import whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.representative import representative
-from bensemble_core.training import split_extra
 from bensemble_core.types import Family, Problem, Shapes, Tensors, Transform
 
 Rows: TypeAlias = Tensor | npt.NDArray[Any]

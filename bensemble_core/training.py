@@ -7,11 +7,11 @@ is trained alone or among others, and a snapshot needs no generator beyond its s
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from bensemble_core.errors import InvalidData, NotFinite
 from bensemble_core.io import above, below
 from bensemble_core.max_norm import limit, limited_weights
 from bensemble_core.members import Members, Mode, count_members, gather
+from bensemble_core.objectives import Batch, Objective, log_joint, split_extra
 from bensemble_core.options import STRICT
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import borrowed, derive, generator, permutation
@@ -29,11 +30,9 @@ from bensemble_core.resuming import checked, stamped
 from bensemble_core.threads import one_thread
 from bensemble_core.types import Data, Problem, Report, Tensors, Transform, silent
 
-Forward: TypeAlias = Callable[[Tensors, Tensor], Tensor]  # θ [M, ...], x -> outputs [M, B, O]
 Schedule: TypeAlias = Callable[[float], float]  # share of the steps done -> factor on the learning rate
 Watch: TypeAlias = Callable[[int, Tensors, Tensors, dict[str, Tensor]], None]  # epoch, θ, fixed, what is kept
 
-V = TypeVar("V")
 Call: TypeAlias = dict[str, Any]  # the arguments of a descent, by name
 
 _instead: ContextVar[Callable[[Call], "Trained"] | None] = ContextVar("instead", default=None)
@@ -77,43 +76,12 @@ class Descent:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Batch:
-    """One step's rows for the members of a group."""
-
-    x: Tensor  # [M, B, ...], or [B, ...] where all members see the same rows
-    y: Tensor  # [M, B(, T)]
-    n_rows: int  # N, what the likelihood of a batch stands for
-    seeds: Sequence[int]  # [M] this step's own, for objectives that draw
-    group: slice = field(default_factory=lambda: slice(None))  # which members of the run these are
-    done: float = 1.0  # share of the steps before this one, for objectives that change along the way
-
-
-class Objective(Protocol):
-    """Loss per row of each member, [M]."""
-
-    def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor: ...
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Trained:
     """Where the descent ended."""
 
     theta: dict[str, Tensor]  # [M, ...] what was trained
     fixed: dict[str, Tensor]  # [M, ...] buffers and frozen parameters
     kept: dict[str, Tensor]  # what `watch` gathered
-
-
-def log_joint(problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
-    """−(1/B) Σ log p(y | x, θ) − (1/N) log p(θ): [M]."""
-    weights, extra = split_extra(theta)
-    loss = -problem.likelihood.log_prob(forward(weights, batch.x), batch.y, extra).mean(-1)
-    return loss if problem.prior is None else loss - problem.prior.log_prob(weights) / batch.n_rows
-
-
-def split_extra(tensors: Mapping[str, V]) -> tuple[dict[str, V], dict[str, V]]:
-    """The network's tensors, and the likelihood's own."""
-    extra = {k: v for k, v in tensors.items() if k.startswith("likelihood/")}
-    return {k: v for k, v in tensors.items() if k not in extra}, extra
 
 
 def count_steps(n_rows: int, batch_size: int) -> int:

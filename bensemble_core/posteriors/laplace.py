@@ -14,6 +14,7 @@ from bensemble_core.likelihoods import FLOOR, LOG_NOISE, Gaussian, Heteroscedast
 from bensemble_core.members import zero_rows
 from bensemble_core.models.spec import outline, tensors_of, trainable_names
 from bensemble_core.models.transforms import Linearised, join
+from bensemble_core.objectives import Batch, Forward, Objective, split_extra
 from bensemble_core.posteriors.curvature import Block, Deltas, curvature, function_covariance
 from bensemble_core.posteriors.evidence import best_on_held_out, log_evidence, maximise_evidence
 from bensemble_core.posteriors.gaussian import in_units
@@ -24,7 +25,7 @@ from bensemble_core.posteriors.network import Network, look_at
 from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import borrowed, draw_seed
-from bensemble_core.training import Batch, Descent, Forward, Objective, descend, split_extra
+from bensemble_core.training import Descent, descend
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Snapshot, Tensors, silent
 
 LARGEST_FULL = 5_000  # parameters; [P, P] in float64 is 200 MB

@@ -10,6 +10,7 @@ from torch import Tensor
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidOption
 from bensemble_core.models.transforms import FACTOR_IN, FACTOR_OUT, RankOne
+from bensemble_core.objectives import Batch, Forward, split_extra
 from bensemble_core.posteriors.factors import (
     check_factors,
     deal,
@@ -21,7 +22,7 @@ from bensemble_core.posteriors.factors import (
     unfolded,
 )
 from bensemble_core.randomness import derive, draw_seed, generator
-from bensemble_core.training import Batch, Descent, Forward, split_extra
+from bensemble_core.training import Descent
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 _LOG_SD = "log_sd/"  # before a factor's name

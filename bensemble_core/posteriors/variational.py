@@ -12,6 +12,7 @@ from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.io import above, below
 from bensemble_core.members import gather
 from bensemble_core.models.local import SD, LocalNoise, find_local
+from bensemble_core.objectives import Batch, Forward, split_extra
 from bensemble_core.posteriors.gaussian import (
     LOG_SD,
     PRIOR_SD,
@@ -38,7 +39,7 @@ from bensemble_core.posteriors.gaussian import (
     with_points,
 )
 from bensemble_core.randomness import borrowed, derive, draw_seed, generator
-from bensemble_core.training import Batch, Forward, count_steps, descend, split_extra
+from bensemble_core.training import count_steps, descend
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 import bensemble_core as bc
 from bensemble_core.members import gather
 from bensemble_core.models.local import LocalNoise, find_local
+from bensemble_core.objectives import Batch
 from bensemble_core.posteriors.gaussian import Factorised, bayesian_names, kl_divergence
 from bensemble_core.posteriors.variational import MFVI
-from bensemble_core.training import Batch
 from bensemble_core.types import Snapshot
 
 NOISE = 0.3

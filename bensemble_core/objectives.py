@@ -1,0 +1,44 @@
+"""What a descent minimises: a loss of each member, from one step's rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, TypeVar
+
+from torch import Tensor
+
+from bensemble_core.types import Problem, Tensors
+
+Forward: TypeAlias = Callable[[Tensors, Tensor], Tensor]  # θ [M, ...], x -> outputs [M, B, O]
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """One step's rows for the members of a group."""
+
+    x: Tensor  # [M, B, ...], or [B, ...] where all members see the same rows
+    y: Tensor  # [M, B(, T)]
+    n_rows: int  # N, what the likelihood of a batch stands for
+    seeds: Sequence[int]  # [M] this step's own, for objectives that draw
+    group: slice = field(default_factory=lambda: slice(None))  # which members of the run these are
+    done: float = 1.0  # share of the steps before this one, for objectives that change along the way
+
+
+class Objective(Protocol):
+    """Loss per row of each member, [M]."""
+
+    def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor: ...
+
+
+def log_joint(problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
+    """−(1/B) Σ log p(y | x, θ) − (1/N) log p(θ): [M]."""
+    weights, extra = split_extra(theta)
+    loss = -problem.likelihood.log_prob(forward(weights, batch.x), batch.y, extra).mean(-1)
+    return loss if problem.prior is None else loss - problem.prior.log_prob(weights) / batch.n_rows
+
+
+def split_extra(tensors: Mapping[str, V]) -> tuple[dict[str, V], dict[str, V]]:
+    """The network's tensors, and the likelihood's own."""
+    extra = {k: v for k, v in tensors.items() if k.startswith("likelihood/")}
+    return {k: v for k, v in tensors.items() if k not in extra}, extra
