@@ -2,10 +2,10 @@
 
 MNIST with every image five times, each copy with its own Gaussian noise of sd 0.1 (after normalisation, drawn once):
 the case in which the k highest BALD scores are k copies of the same few images (Kirsch et al. 2019). Base images are
-subsampled before they are repeated, or the duplicates would vanish. A small CNN with `mc_dropout` is trained anew every
-round; a run stops at 90 %. What is printed are total labels, the first 20 included, at the first round at or above 80
-and 90 %: medians over the seeds, beside the authors' own 60,000-image runs. Runs are recorded round by round in
-build/mnist_duplicates.jsonl and taken up again where they stopped; --fresh forgets them.
+subsampled before they are repeated, or the duplicates would vanish. The authors' CNN with `mc_dropout` is trained anew
+every round; a run stops at 90 %. What is printed are total labels, the first 20 included, at the first round at or
+above 80 and 90 %: medians over the seeds, beside the authors' own 60,000-image runs. Runs are recorded round by round
+in build/mnist_duplicates.jsonl and taken up again where they stopped; --fresh forgets them.
 """
 
 import argparse
@@ -17,13 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 from active import Record, Run, Setting, draw, labels_to, learn
-from torch import Tensor
+from torch import Tensor, nn
 
 import bensemble_core as bc
 
-# Of six settings (two widths, rates ¼ and ½, 400 to 800 steps) tried on 100 random labels and two seeds, the cheapest:
-# all came to 78 to 82 %.
-MODEL = {"name": "conv", "channels": [16, 32], "hidden": 64}
 COPIES, NOISE = 5, 0.1
 STEPS, BATCH = 500, 32
 MEMBERS = 10
@@ -36,18 +33,30 @@ METHODS: dict[str, tuple[str, Any]] = {
 PUBLISHED = {"random": (70, 150), "bald top_k": (90, 310), "batchbald": (50, 110)}
 
 
+def network(seed: int) -> nn.Module:
+    """The authors' own. With 100 random labels it comes to 84 %, our `conv` of half the width to 80 %."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            *(nn.Conv2d(1, 32, 5), nn.MaxPool2d(2), nn.ReLU()),
+            *(nn.Conv2d(32, 64, 5), nn.MaxPool2d(2), nn.ReLU()),
+            *(nn.Flatten(), nn.Linear(64 * 4 * 4, 128), nn.ReLU(), nn.Linear(128, 10)),
+        )
+
+
 def fit(x: Tensor, y: Tensor, seed: int) -> bc.Ensemble:
     epochs = max(1, round(STEPS / -(-len(x) // BATCH)))  # as many steps, however few the labels
     fitted = bc.fit(
         "mc_dropout",
-        MODEL,
+        network(seed),
         (x, y),
         likelihood=bc.Categorical(n_classes=10),
+        prior=None,
         seed=seed,
         epochs=epochs,
         batch_size=BATCH,
         lr=3e-3,
-        rate=0.25,
+        rate=0.5,
         standardise=False,
     )
     return fitted.sample(MEMBERS, seed=seed)
