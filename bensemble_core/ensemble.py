@@ -155,7 +155,7 @@ class Ensemble:
     def compile(self) -> "Ensemble":
         """The same with each member's pass through torch.compile, tried and ready to run here.
 
-        It pays for networks whose members run one after another, such as convolutions on a CPU: about a third less time
+        It pays for networks whose members run one after another, such as convolutions on a CPU: a quarter less time
         after half a minute to get ready, which every process pays once (`warm_up` says how long). Others, whose members
         are batched products already, come back as they are. Files keep the choice, since it changes a score's last
         bits; who loads one needs a C++ compiler.
