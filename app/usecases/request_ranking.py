@@ -160,13 +160,22 @@ def _check_short_list(
         raise Malformed(str(error), pointer="/selection/short_list") from error
     n_rows = min(n_rows, pools.data_of(session, pool).n_rows)
     n_members = session.get_one(Ensemble, ensemble_id).n_members if ensemble_id is not None else 0
-    n_outputs = len(project.task.get("classes", ())) or project.task["outputs"]
+    n_classes = len(project.task.get("classes", ()))
+    n_outputs = n_classes or project.task["outputs"]
     a_row = 4 * (row_width(project.input) + n_members * n_outputs)
     if n_rows * a_row > SHORT_LIST_BYTES:
         raise Malformed(
             f"{selection['name']} would hold {n_rows:,} rows of {a_row:,} bytes in memory, more than "
             f"{SHORT_LIST_BYTES:,}; give a `short_list` of at most {SHORT_LIST_BYTES // a_row:,} rows, or a smaller k",
             pointer="/selection/short_list",
+        )
+    an_outcome = 12 * n_members  # what the members' weights would be after it, in both precisions
+    n_outcomes = min(selection.get("outcomes", 0), n_classes ** min(k - 1, 64))
+    if n_outcomes * an_outcome > SHORT_LIST_BYTES:
+        raise Malformed(
+            f"{selection['name']} would hold {n_outcomes:,} joint outcomes of {an_outcome:,} bytes in memory, more "
+            f"than {SHORT_LIST_BYTES:,}; give `outcomes` of at most {SHORT_LIST_BYTES // an_outcome:,}",
+            pointer="/selection/outcomes",
         )
 
 

@@ -19,6 +19,7 @@ from bensemble_core.acquisition.ties import best
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.options import STRICT
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
+from bensemble_core.threads import one_thread
 
 # Nats; gains nearer than this are equal but for rounding, and the seed decides.
 TIE, DRAWN_TIE = 1e-10, 1e-6
@@ -61,9 +62,10 @@ class BatchBald:
         predictive = candidates.predictive
         if predictive is None:
             raise InvalidOption("batchbald needs the members' predictions for every candidate; pass predictive=…")
-        with torch.no_grad():
+        n_threads = torch.get_num_threads()
+        with torch.no_grad(), one_thread():  # of torch's own: blocks of rows have a thread each
             if isinstance(predictive, CategoricalPredictive):
-                picked, gains, notes = self._classes(predictive, candidates.rows, k, context)
+                picked, gains, notes = self._classes(predictive, candidates.rows, k, context, n_threads)
             else:
                 picked, gains = covariance_picks(predictive, candidates.rows, k, context)
                 notes = _rank_notes(predictive, k)
@@ -73,7 +75,7 @@ class BatchBald:
         return Picks(rows=rows, measure="information_gained", values=values, notes=tuple(notes))
 
     def _classes(
-        self, predictive: CategoricalPredictive, rows: Tensor, k: int, context: Context
+        self, predictive: CategoricalPredictive, rows: Tensor, k: int, context: Context, n_threads: int
     ) -> tuple[list[int], list[float], list[str]]:
         picked, gains, drawn_from = list[int](), list[float](), 0
         ceiling = mixtures.weight_entropy(predictive.log_weights, predictive.n_members)
@@ -84,7 +86,7 @@ class BatchBald:
         history = [Outcomes.none(log_weights)]  # after 0, 1, … picks
         everyone = torch.arange(predictive.n_rows, device=predictive.logits.device)
         noise = expected_entropies(predictive, everyone, tick)
-        bounds = history[0].gains(predictive, everyone, noise, tick) if k else torch.empty(0)
+        bounds = history[0].gains(predictive, everyone, noise, tick, n_threads) if k else torch.empty(0)
         _check_finite(bounds, rows)
         known = torch.zeros_like(everyone)  # how many picks a row's bound takes into account
         for step in range(k):
@@ -92,13 +94,13 @@ class BatchBald:
             if step:
                 last = picked[-1]
                 u = counter.uniform(context.seed, np.array([int(rows[last])]), counter.JOINT_OUTCOMES)[0]
-                history.append(history[-1].then(probabilities(predictive, last), self.outcomes, float(u)))
+                history.append(history[-1].then(probabilities(predictive, last), self.outcomes, float(u), tick))
                 if history[-1].is_exact:
                     _tighten(bounds, known, history, predictive, noise, tick)
                 else:
                     history, drawn_from = history[-1:], drawn_from or step + 1
                     left = (bounds > -math.inf).nonzero()[:, 0]
-                    bounds[left] = history[-1].gains(predictive, left, noise, tick)
+                    bounds[left] = history[-1].gains(predictive, left, noise, tick, n_threads)
             at = best(bounds, TIE if history[-1].is_exact else DRAWN_TIE, context.seed, rows)
             picked.append(at)
             gains.append(max(0.0, min(float(bounds[at]), ceiling - sum(gains))))
@@ -151,7 +153,7 @@ def covariance_picks(
     shape = (predictive.n_members, predictive.n_rows, predictive.n_outputs)
     means, noise = predictive.means.double(), predictive.aleatoric_variance().double()
     weights = mixtures.normalised(predictive.log_weights, shape[0], means).exp()
-    spread = (means - mixtures.member_average(means, predictive.log_weights)) / noise.sqrt()
+    spread = mixtures.deviations(means, predictive.log_weights) / noise.sqrt()
     v = spread.reshape(shape) * weights.sqrt()[:, None, None]  # [M, n, T]
     identity = torch.eye(shape[2], dtype=v.dtype, device=v.device)
     open_rows = torch.ones(shape[1], dtype=torch.bool, device=v.device)
@@ -189,7 +191,8 @@ def _ceiling_notes(n_members: int, ceiling: float, gains: list[float], most: flo
         return [ONE_MEMBER]
     if joint <= 0.9 * ceiling:
         return []
-    needed, enough = (max(n_members + 1, math.ceil(math.exp(min(nats, 20.0) / 0.9))) for nats in (joint, most))
+    needed = max(n_members + 1, math.ceil(math.exp(joint / 0.9)))
+    enough = max(needed, math.ceil(math.exp(min(most, 20.0) / 0.9)))
     used_up = f"{n_members} members can tell {ceiling:.4g} nats and these {k} rows use up {joint:.4g}"
     if enough <= MOST_MEMBERS:
         return [
@@ -200,8 +203,9 @@ def _ceiling_notes(n_members: int, ceiling: float, gains: list[float], most: flo
         return [f"{used_up}: more than {needed:,} members are needed to tell such rows apart"]
     n_sound = max(1, sum(told <= 0.9 * ceiling for told in itertools.accumulate(gains)))
     return [
-        f"{used_up}: the picks after {n_sound} are noise. A batch of this size may take more members than can be "
-        f"trained: ask for k = {n_sound} and train again in between, or take the selection power"
+        f"{used_up}: the picks after {n_sound} are noise. More than {needed:,} members are needed, up to "
+        f"10^{math.ceil(most / 0.9 / math.log(10))} for a batch of this size, which are more than can be trained: ask "
+        f"for k = {n_sound} and train again in between, or take the selection power"
     ]
 
 

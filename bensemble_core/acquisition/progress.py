@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sized
+from threading import Lock
 from typing import TypeAlias
 
 Report: TypeAlias = Callable[[int, int, str], None]  # (done picks, all picks, message); may raise to cancel
@@ -15,16 +16,16 @@ def silent() -> None:
 
 
 def ticking(report: Report | None, picked: Sized, k: int) -> Tick:
-    """Reports how many are picked by then, no more often than `EVERY` seconds."""
+    """Reports how many are picked by then, no more often than `EVERY` seconds, from whichever thread it is called."""
     if report is None:
         return silent
-    last = time.monotonic()
+    last, turn = time.monotonic(), Lock()
 
     def tick() -> None:
         nonlocal last
-        now = time.monotonic()
-        if now - last >= EVERY:
-            last = now
-            report(len(picked), k, f"choosing rows: {len(picked)} of {k}")
+        with turn:
+            if time.monotonic() - last >= EVERY:
+                report(len(picked), k, f"choosing rows: {len(picked)} of {k}")
+                last = time.monotonic()
 
     return tick

@@ -12,14 +12,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bensemble_core import mixtures
-from bensemble_core.acquisition import BatchBald, Candidates, Context, Picks, bald
+from bensemble_core.acquisition import BatchBald, Candidates, Context, Picks, bald, joint
 from bensemble_core.acquisition.batch import covariance_picks
 from bensemble_core.acquisition.joint import Outcomes, expected_entropies, probabilities
 from bensemble_core.acquisition.ties import luck
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from bensemble_core.threads import one_thread
 
 
 def members(
@@ -198,6 +200,66 @@ def test_drawn_picks_are_repeated_by_the_seed_and_do_not_depend_on_the_order_of_
     assert not torch.equal(first.values, select(predictive, 6, outcomes=50, seed=5).values)
 
 
+@pytest.mark.parametrize(("outcomes", "k"), [(100_000, 5), (60, 8)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_outcomes_are_the_same_however_few_are_held_at_once(
+    outcomes: int, k: int, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = members(6, 30, 4, spread=4.0).logits
+    logits[:, ::3, 1] = -math.inf  # some outcomes have no chance
+    predictive = CategoricalPredictive(logits=logits, log_weights=torch.randn(6).double() if weighted else None)
+    whole = select(predictive, k, outcomes=outcomes, seed=2)
+    for cells in (1, 7, 100, 1000):
+        monkeypatch.setattr(joint, "_CELLS", cells)
+        parts = select(predictive, k, outcomes=outcomes, seed=2)
+        assert parts.rows.tolist() == whole.rows.tolist()
+        torch.testing.assert_close(parts.values, whole.values, rtol=1e-5, atol=1e-6)
+
+
+def test_many_outcomes_of_many_classes_take_little_memory_and_are_heard_of_all_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """[C · S] numbers at once would be ten million; no tensor made on the way is a tenth of that."""
+    monkeypatch.setattr(joint, "_CELLS", 1 << 16)
+    monkeypatch.setattr("bensemble_core.acquisition.progress.EVERY", 0.0)
+    predictive, heard = members(5, 4, 500, spread=5.0), 0
+
+    def report(done: int, total: int, message: str) -> None:
+        nonlocal heard
+        heard += 1
+
+    largest = 0
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            made = func(*args, **(kwargs or {}))
+            largest = max(largest, made.numel() if isinstance(made, Tensor) else 0)
+            return made
+
+    candidates = Candidates(rows=torch.arange(4), predictive=predictive)
+    with Sizes(), one_thread():
+        picks = BatchBald(outcomes=20_000)(candidates, 3, Context(seed=0, report=report))
+    assert picks.rows.numel() == 3
+    assert largest <= 500 * 500  # of a look at two classes together, and 20,000 outcomes of five members
+    assert heard > 50
+
+
+def test_picks_have_the_same_bits_on_any_number_of_threads() -> None:
+    predictive = members(20, 3000, 5)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for n_threads in (1, 2, 3):
+            torch.set_num_threads(n_threads)
+            found.append(select(predictive, 8, outcomes=500, seed=1))
+            assert torch.get_num_threads() == n_threads
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(found[0].rows, other.rows) for other in found)
+    assert all(torch.equal(found[0].values, other.values) for other in found)
+
+
 def test_five_members_run_out_and_the_batch_says_how_many_would_do() -> None:
     picks = select(members(5, 500, 3, spread=6.0), 4)
     told = picks.values.sum().item()
@@ -214,6 +276,10 @@ def test_where_no_number_of_members_would_do_a_smaller_batch_is_advised_and_does
     predictive = members(n_members, 300, 8, spread=4.0)
     note = select(predictive, k, outcomes=200).notes[0]
     assert "would do" not in note
+    told = float(re.findall(r"use up ([\d.]+):", note)[0])
+    needed, magnitude = re.findall(r"More than ([\d,]+) members are needed, up to 10\^(\d+)", note)[0]
+    assert int(needed.replace(",", "")) == pytest.approx(max(n_members + 1, math.exp(told / 0.9)), abs=1.01)
+    assert int(magnitude) == math.ceil(k * math.log10(8) / 0.9)
     advised = int(re.findall(r"ask for k = (\d+)", note)[0])
     assert 1 <= advised < k
     assert not any("nats" in other for other in select(predictive, advised, outcomes=200).notes)
