@@ -22,7 +22,9 @@ _BLOCK = 4_000_000  # density evaluations held at once
 
 
 def check_weights(log_weights: Tensor | None, n_members: int) -> None:
-    """Raise InvalidData unless there is a log-weight a member, and a member with a say."""
+    """Raise InvalidData unless there is a member, a log-weight for each, and one with a say."""
+    if n_members < 1:
+        raise InvalidData("expected at least one member along the first axis, and there is none")
     if log_weights is None:
         return
     if log_weights.shape != (n_members,):
@@ -103,6 +105,23 @@ def member_average(values: Tensor, log_weights: Tensor | None = None) -> Tensor:
     """Σ_m w_m v_m over the first axis: [M, ...] -> [...]."""
     weights = normalised(log_weights, values.shape[0], values).exp()
     return (weights.reshape(-1, *[1] * (values.ndim - 1)) * values).sum(0)
+
+
+def deviations(values: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """v_m − Σ_m w_m v_m, to the last digits however far from 0 the values are, and exactly 0 where all members say the
+    same: [M, ...] -> [M, ...].
+
+    Differences from the member with the largest weight come first: of near values they are exact, where a mean of
+    values of 1,000 is off by 1e-4 in float32.
+    """
+    heaviest = values[:1] if log_weights is None else values.index_select(0, log_weights.argmax()[None])
+    values = values - heaviest
+    return values - member_average(values, log_weights)
+
+
+def variance(values: Tensor, log_weights: Tensor | None = None) -> Tensor:
+    """Var_m(v_m) by 1/M, or the members' weights: [M, ...] -> [...]."""
+    return member_average(deviations(values, log_weights).square(), log_weights)
 
 
 def gaussian_log_density(y: Tensor, means: Tensor, variances: Tensor) -> Tensor:

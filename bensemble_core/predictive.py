@@ -90,7 +90,7 @@ class CategoricalPredictive:
         else:
             probs = self.log_probs.exp()
             aleatoric = mixtures.member_average((probs * (1 - probs)).sum(-1), self.log_weights)
-            epistemic = mixtures.member_average((probs - self.mean()).square().sum(-1), self.log_weights)
+            epistemic = mixtures.variance(probs, self.log_weights).sum(-1)
         return Uncertainty(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
 
     def log_prob(self, y: Values) -> Tensor:
@@ -176,7 +176,7 @@ class GaussianPredictive:
 
     def epistemic_variance(self) -> Tensor:
         """Var_m(μ_m) (divided by M, not M − 1): [N] or [N, T]."""
-        return mixtures.member_average((self.means - self.mean()).square(), self.log_weights)
+        return mixtures.variance(self.means, self.log_weights)
 
     def aleatoric_variance(self) -> Tensor:
         """Σ_m w_m σ_m²: [N] or [N, T]."""
@@ -277,7 +277,8 @@ class GaussianPredictive:
             ratio = self.epistemic_variance() / self.aleatoric_variance()
             return 0.5 * torch.log1p(ratio.reshape(self.n_rows))
         weights = mixtures.normalised(self.log_weights, self.n_members, self.means).exp()  # [M]
-        spread = (self.means - self.mean()) / self.aleatoric_variance().sqrt() * weights.sqrt()[:, None, None]
+        noise = self.aleatoric_variance()
+        spread = mixtures.deviations(self.means, self.log_weights) / noise.sqrt() * weights.sqrt()[:, None, None]
         a = spread.transpose(0, 1)  # [N, M, T]; det(I + AᵀA) = det(I + AAᵀ), so the smaller of M and T is factorised
         gram = a @ a.mT if a.shape[1] <= a.shape[2] else a.mT @ a
         identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)

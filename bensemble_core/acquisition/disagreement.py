@@ -64,13 +64,13 @@ def _total_variance(log_probs: Tensor, log_weights: Tensor | None = None) -> Ten
 
 @kernels.fused("epistemic_variance")
 def _epistemic_variance(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    return _spread(log_probs.exp(), log_weights).sum(-1)
+    return mixtures.variance(log_probs.exp(), log_weights).sum(-1)
 
 
 @kernels.fused("mean_std")
 def mean_std(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
     """mean_c sd_m(p_mc), standard deviations by 1/M (Kampffmeyer et al. 2016): [M, N, C] -> [N]."""
-    return _root(_spread(log_probs.exp(), log_weights)).mean(-1)
+    return _root(mixtures.variance(log_probs.exp(), log_weights)).mean(-1)
 
 
 def _doubt(probs: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,12 +81,6 @@ def _doubt(probs: Tensor) -> tuple[Tensor, Tensor]:
     rest = probs.scatter(-1, probs.argmax(-1, keepdim=True), 0.0)
     top = probs.detach().amax(-1)
     return rest.sum(-1) + (top - top), rest  # + 0, or NaN where the largest was NaN and is gone from the rest
-
-
-def _spread(values: Tensor, log_weights: Tensor | None) -> Tensor:
-    """Var_m by 1/M, exactly 0 where all members say the same: [M, ...] -> [...]."""
-    values = values - values[:1]
-    return mixtures.member_average((values - mixtures.member_average(values, log_weights)).square(), log_weights)
 
 
 def _root(variance: Tensor) -> Tensor:
@@ -150,9 +144,7 @@ def score_variation_ratio(predictive: Predictive, options: VariationRatio, rows:
 
 def score_predictive_variance(predictive: Predictive, options: PredictiveVariance, rows: Rows) -> Tensor:
     if isinstance(predictive, GaussianPredictive):
-        variance = (
-            predictive.variance() if options.part == "total" else _spread(predictive.means, predictive.log_weights)
-        )
+        variance = predictive.variance() if options.part == "total" else predictive.epistemic_variance()
         return variance.reshape(predictive.n_rows, predictive.n_outputs).sum(-1)
     return predictive_variance(kernels.inputs(predictive), predictive.log_weights, part=options.part)
 
@@ -160,8 +152,8 @@ def score_predictive_variance(predictive: Predictive, options: PredictiveVarianc
 def score_mean_std(predictive: Predictive, options: MeanStd, rows: Rows) -> Tensor:
     """Regression: the standard deviation over members of the predicted mean, averaged over outputs."""
     if isinstance(predictive, GaussianPredictive):
-        spread = _spread(predictive.means, predictive.log_weights)
-        return _root(spread).reshape(predictive.n_rows, predictive.n_outputs).mean(-1)
+        spread = predictive.epistemic_variance().reshape(predictive.n_rows, predictive.n_outputs)
+        return _root(spread).mean(-1)
     return mean_std(kernels.inputs(predictive), predictive.log_weights)
 
 

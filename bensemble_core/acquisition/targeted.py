@@ -19,6 +19,7 @@ from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive,
 
 _CELLS = 1 << 17  # numbers of a joint distribution held at once: 1 MB, which stays near the processor
 _FLOOR = 1e-150  # p = 0 counts as this, so that a product of two of them has a logarithm
+_NEAR = 1e-6  # where less than this is left of 1 − ρ², rounding has had its share of it
 
 
 def epig(
@@ -79,7 +80,9 @@ def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive, *,
     """The same for regression, (y, y*) replaced by the Gaussian with its moments: -> [N].
 
     −½ log(1 − ρ²), ρ = Cov_m(μ, μ*) / √((Var_m μ + σ̄²)(Var_m μ* + σ̄*²)); with T outputs −½ log det(I − K Kᵀ), where
-    K = L⁻¹ Cov_m(μ, μ*) L*⁻ᵀ and L, L* are Cholesky factors of the rows' own covariances, noise included.
+    K = L⁻¹ Cov_m(μ, μ*) L*⁻ᵀ and L, L* are Cholesky factors of the rows' own covariances, noise included. Pairs that
+    tell all but everything about each other, their noise being far below the members' spread, are worked out anew
+    from the noise (`_jointly`).
     """
     if predictive.n_members != target.n_members:
         raise InvalidData(
@@ -87,7 +90,8 @@ def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive, *,
             f"{target.n_members} of them"
         )
     n_targets = _some(target.n_rows)
-    a, b = _whitened(predictive), _whitened(target)  # [N, T, M], [R, T*, M]
+    beside_noise, target_beside_noise = _beside_noise(predictive), _beside_noise(target)  # [N, T, M], [R, T*, M]
+    a, b = _whitened(beside_noise), _whitened(target_beside_noise)
     n_outputs, n_target_outputs = a.shape[1], b.shape[1]
     identity = torch.eye(n_outputs, dtype=a.dtype, device=a.device)
     totals = []
@@ -98,11 +102,18 @@ def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive, *,
             left, right = a[rows.start : rows.stop], b[target_rows.start : target_rows.stop]
             k = torch.einsum("ntm,rsm->nrts", left, right)
             if n_outputs == 1:
-                gained = gained - 0.5 * torch.log1p(-k.square().sum((-2, -1))).sum(1)
+                shared = k.square().sum((-2, -1))
+                left_over, nats = 1 - shared, -0.5 * torch.log1p(-shared)
             else:
-                factor, failed = torch.linalg.cholesky_ex(identity - k @ k.mT)  # fails where a member is not finite
-                nats = torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1)
-                gained = gained - nats.masked_fill(failed != 0, math.nan).sum(1)
+                factor, failed = torch.linalg.cholesky_ex(identity - k @ k.mT)
+                pivots = torch.diagonal(factor, dim1=-2, dim2=-1)
+                left_over = pivots.square().amin(-1).masked_fill(failed != 0, 0.0)
+                nats = -pivots.log().sum(-1)
+            near = ~(left_over > _NEAR)  # NaN too, where a member is not finite
+            if bool(near.any()):
+                i, j = near.nonzero(as_tuple=True)
+                nats[near] = _jointly(beside_noise[rows.start + i], target_beside_noise[target_rows.start + j])
+            gained = gained + nats.sum(1)
         totals.append(gained)
     if not totals:
         return a.new_empty(0)
@@ -110,17 +121,36 @@ def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive, *,
     return gained.masked_fill(agreed(predictive.means) | agreed(target.means).all(), 0.0)
 
 
-def _whitened(predictive: GaussianPredictive) -> Tensor:
-    """L⁻¹(μ_m − μ̄)√w_m in float64, L Lᵀ = Cov_m(μ) + diag σ̄²: [N, T, M]."""
+def _beside_noise(predictive: GaussianPredictive) -> Tensor:
+    """The members' spread in units of the noise, √w_m (μ_m − μ̄)/σ̄, in float64: [N, T, M]."""
     shape = (predictive.n_members, predictive.n_rows, predictive.n_outputs)
     means, noise = predictive.means.double(), predictive.aleatoric_variance().double()
     weights = mixtures.normalised(predictive.log_weights, shape[0], means).exp()
-    spread = (means - mixtures.member_average(means, predictive.log_weights)).reshape(shape).permute(1, 2, 0)
-    spread = spread * weights.sqrt()
-    covariance = spread @ spread.mT + torch.diag_embed(noise.reshape(shape[1:]))
-    factor, failed = torch.linalg.cholesky_ex(covariance)
+    spread = mixtures.deviations(means, predictive.log_weights) / noise.sqrt()
+    return spread.reshape(shape).permute(1, 2, 0) * weights.sqrt()
+
+
+def _whitened(spread: Tensor) -> Tensor:
+    """L⁻¹ A of A [N, T, M], L Lᵀ = I + A Aᵀ: [N, T, M]."""
+    identity = torch.eye(spread.shape[1], dtype=spread.dtype, device=spread.device)
+    factor, failed = torch.linalg.cholesky_ex(identity + spread @ spread.mT)
     whitened: Tensor = torch.linalg.solve_triangular(factor, spread, upper=False)
     return whitened.masked_fill((failed != 0)[:, None, None], math.nan)  # a member that is not finite; the row is named
+
+
+def _jointly(a: Tensor, b: Tensor) -> Tensor:
+    """½ log det(I + A Aᵀ) + ½ log det(I + B Bᵀ) − ½ log det(I + C Cᵀ), C the rows of both: [P, T, M] -> [P].
+
+    ½ log det(I + A Aᵀ) is the logarithm of the pivots of [Aᵀ; I] made triangular by reflections, in which a row that
+    another one repeats leaves its noise and nothing cancels.
+    """
+
+    def nats(rows: Tensor) -> Tensor:
+        identity = torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device).expand(rows.shape[0], -1, -1)
+        triangle = torch.linalg.qr(torch.cat([rows.mT, identity], 1), mode="r").R
+        return torch.diagonal(triangle, dim1=-2, dim2=-1).abs().log().sum(-1)
+
+    return nats(a) + nats(b) - nats(torch.cat([a, b], 1))
 
 
 def _blocks(n_rows: int, n_targets: int, cells: int) -> Iterator[tuple[range, list[range]]]:

@@ -1,6 +1,8 @@
 """EPIG: the known value, a brute-force sum, the bounds that information keeps, and the Gaussian closed form."""
 
 import math
+from fractions import Fraction
+from operator import mul
 
 import pytest
 import torch
@@ -115,6 +117,40 @@ def test_gaussian_epig_of_several_outputs_is_a_difference_of_log_determinants(n_
             parts = together[:n_outputs, :n_outputs].logdet() + together[n_outputs:, n_outputs:].logdet()
             expected[row] += 0.5 * (parts - together.logdet()) / 2
     torch.testing.assert_close(acq.gaussian_epig(pred, target), expected, rtol=1e-9, atol=1e-12)
+
+
+def exact_information(rows: Tensor, targets: Tensor, variance: float) -> float:
+    """½ log det Σ det Σ*/det of both together, Σ = Cov_m + variance, in rational numbers: [M, T], [M, T*]."""
+
+    def determinant(columns: list[list[Fraction]]) -> Fraction:
+        centred = [[value - sum(column) / len(column) for value in column] for column in columns]
+        size, found = len(columns), Fraction(1)
+        matrix = [[sum(map(mul, a, b)) / len(a) for b in centred] for a in centred]
+        for i in range(size):
+            matrix[i][i] += Fraction(variance)
+        for i in range(size):  # no pivot is 0: the noise makes it positive definite
+            found *= matrix[i][i]
+            for j in range(i + 1, size):
+                share = matrix[j][i] / matrix[i][i]
+                matrix[j] = [below - share * above for below, above in zip(matrix[j], matrix[i], strict=True)]
+        return found
+
+    a, b = ([[Fraction(float(v)) for v in column] for column in given.T] for given in (rows, targets))
+    ratio = determinant(a) * determinant(b) / determinant(a + b)
+    return 0.5 * (math.log(ratio.numerator) - math.log(ratio.denominator))
+
+
+@pytest.mark.parametrize("variance", [1.0, 1e-6, 1e-14, 1e-20])
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_gaussian_epig_is_exact_however_far_the_noise_is_below_the_spread(n_outputs: int, variance: float) -> None:
+    means = torch.randn(4, 3, n_outputs, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    means[:, 2] = 1e3 * means[:, 1]  # tells all about the one before
+    pred, target = (
+        GaussianPredictive(means=some, variances=torch.full_like(some, variance)) for some in (means, means[:, 1:2])
+    )
+    found = acq.gaussian_epig(pred, target)
+    for row in range(3):
+        assert found[row].item() == pytest.approx(exact_information(means[:, row], means[:, 1], variance), rel=1e-7)
 
 
 def test_linear_gaussian_members_reach_the_exact_value() -> None:

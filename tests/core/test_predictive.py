@@ -178,6 +178,32 @@ def test_mixture_entropy_follows_its_units_beside_a_member_far_away() -> None:
     torch.testing.assert_close(pred.entropy(method="mixture"), expected, rtol=0, atol=1e-8)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_small_spread_keeps_its_digits_beside_a_large_mean(weighted: bool) -> None:
+    rng = torch.Generator().manual_seed(0)
+    means = (1000 + 1e-3 * torch.randn(10, 500, generator=rng, dtype=torch.float64)).float()
+    weights = torch.rand(10, generator=rng).double() if weighted else torch.ones(10).double()
+    if weighted:
+        means[0] += 1e6  # has next to no say, and must not take the others' digits
+        weights[0] = 1e-30
+    weights /= weights.sum()
+    centred = means.double() - (weights[:, None] * means.double()).sum(0)
+    exact = (weights[:, None] * centred.square()).sum(0)
+    pred = GaussianPredictive(
+        means=means, variances=torch.full_like(means, 1e-4), log_weights=weights.log().float() if weighted else None
+    )
+    torch.testing.assert_close(pred.epistemic_variance().double(), exact, rtol=2e-5, atol=0)
+    torch.testing.assert_close(pred.mutual_information().double(), 0.5 * torch.log1p(exact / 1e-4), rtol=2e-5, atol=0)
+    outputs = GaussianPredictive(
+        means=means[..., None].expand(-1, -1, 2),
+        variances=torch.full((10, 500, 2), 1e-4),
+        log_weights=pred.log_weights,
+    )
+    torch.testing.assert_close(
+        outputs.mutual_information().double(), 0.5 * torch.log1p(2 * exact / 1e-4), rtol=2e-4, atol=1e-6
+    )
+
+
 def test_mixture_entropy_does_not_depend_on_its_memory_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     pred = gaussian(3, 50)
     whole = pred.entropy(method="mixture")
