@@ -124,6 +124,7 @@ def ranking_view(
         seconds=result.seconds if result else None,
         notes=result.notes if result else [],
         measure=result.measure if result else None,
+        ceiling=result.ceiling if result else None,
         items=ranked_items(services, session, ranking, explain=explain) if result and with_items else None,
     )
 

@@ -23,6 +23,7 @@ from bensemble_core.scoring import (
     Pool,
     Report,
     Scorable,
+    as_array,
     as_shards,
     as_tensor,
     check_family,
@@ -43,6 +44,7 @@ class Ranking:
     n_scored: int  # rows that could be chosen, excluded ones not counted
     measure: str  # what the selection did for a pick: "score", "probability", "information_gained", "distance", …
     values: Tensor  # [k] float64, that number for each
+    ceiling: float | None = None  # nats that no score of these members can pass, ln M with equal weights
     notes: tuple[str, ...] = ()  # what a reader of this ranking should know
 
 
@@ -92,6 +94,7 @@ def conclude(
         n_scored=rows.numel(),
         measure=picks.measure,
         values=picks.values,
+        ceiling=_ceiling(ensemble, options),
         notes=_notes(ensemble, options, how, scores[rows], chosen) + picks.notes,
     )
 
@@ -177,7 +180,7 @@ def _features(ensemble: Scorable | None, x: Array, labelled: Array | None, tick:
     """
     rows = as_tensor(x)
     if labelled is not None and len(labelled):
-        known = as_tensor(labelled)
+        known = as_array(labelled, "labelled")
         if known[0].numel() != rows[0].numel():
             raise InvalidData(f"labelled rows have shape {list(known.shape[1:])}, the pool's {list(rows.shape[1:])}")
         # a copy is equal in the pool's own precision
@@ -303,13 +306,20 @@ def _notes(
         )
     if entry.is_disagreement(options) and not bool(pool.any()):
         notes.append(_no_disagreement(ensemble, options.name))
-    ceiling = entry.ceiling and entry.ceiling(options, ensemble.family, ensemble.log_weights, ensemble.n_members)
+    ceiling = _ceiling(ensemble, options)
     if ceiling is not None and float(pool.max()) > 0.9 * ceiling:
         notes.append(
             f"{ensemble.n_members} members cannot tell scores above {ceiling:.4g} nats apart and the best row has "
             f"{float(pool.max()):.4g}: more members would help"
         )
     return tuple(notes)
+
+
+def _ceiling(ensemble: Scorable | None, options: Any) -> float | None:
+    find = ACQUISITIONS[options.name].ceiling
+    if ensemble is None or find is None:
+        return None
+    return find(options, ensemble.family, ensemble.log_weights, ensemble.n_members)
 
 
 def _no_disagreement(ensemble: Scorable, name: str) -> str:

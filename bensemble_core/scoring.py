@@ -193,6 +193,7 @@ def _target(
         raise InvalidOption(f"{takers[0]} needs a target set; pass target=…, the rows to be predicted well")
     if isinstance(target, (CategoricalPredictive, GaussianPredictive)):
         return _sound(target)
+    target = as_array(target, "target")
     if len(target) == 0:
         raise InvalidData(f"the target set has no rows; {takers[0]} is an average over at least one")
     return None if ensemble is None else _sound(predict_all(ensemble, target))
@@ -241,6 +242,13 @@ def as_shards(x: Pool) -> Sequence[Array]:
     if not all(isinstance(shard, (Tensor, np.ndarray)) and shard.ndim >= 2 for shard in x):
         raise InvalidData("a pool is an array [rows, ...] or a sequence of such arrays")
     return x
+
+
+def as_array(x: object, what: str) -> Tensor:
+    """A tensor of what was given as `what`, or a refusal of what is no array."""
+    if not isinstance(x, (Tensor, np.ndarray)) or x.ndim < 1:
+        raise InvalidData(f"{what} is an array [rows, ...], got {type(x).__name__}; use numpy.asarray or torch.tensor")
+    return as_tensor(x)
 
 
 def as_tensor(x: Array) -> Tensor:

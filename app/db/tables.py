@@ -150,6 +150,7 @@ class RankingResult(Base):
     seconds: Mapped[float] = mapped_column(Float)
     notes: Mapped[list[Any]]
     measure: Mapped[str | None] = mapped_column(String(40))  # what the items' `value` is
+    ceiling: Mapped[float | None] = mapped_column(Float)  # nats that no score of these members can pass
     context: Mapped[dict[str, Any] | None]  # what a replay can't read off the labels: see `kept_context`
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
 

@@ -105,6 +105,10 @@ class RankingOut(Out):
         description="What the items' `value` is: the score itself, the probability of the draw given the earlier ones, "
         "the information_gained jointly with the earlier ones, a distance, a typicality."
     )
+    ceiling: float | None = Field(
+        description="Nats that no score of these members can pass, ln M with M equal ones: nearer than a tenth to it "
+        "rows can't be told apart, and `notes` say so. null for scores without a cap."
+    )
     items: list[RankedItem] | None
     job_id: str
     error: dict[str, Any] | None

@@ -95,6 +95,7 @@ def rank_pool(job: JobContext) -> None:
                 seconds=(database_time(session) - started_at).total_seconds(),
                 notes=[*notes, *_note_of_none(asked), *chosen.notes],
                 measure=chosen.measure,
+                ceiling=chosen.ceiling,
                 context=known.context,
             )
         )

@@ -378,6 +378,29 @@ def test_a_short_list_that_no_memory_holds_is_refused(sharded: Service, monkeypa
     assert len(rank(sharded, pool_id, k=9, selection={"name": "batchbald", "short_list": most})["items"]) == 9
 
 
+def test_joint_outcomes_that_no_memory_holds_are_refused(sharded: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, pool_id = trained(sharded)
+    path = f"/pools/{pool_id}/rankings"
+    monkeypatch.setattr("app.usecases.request_ranking.SHORT_LIST_BYTES", 12_000)
+
+    def wanted(n_outcomes: int) -> dict[str, Any]:
+        return {"k": 9, "selection": {"name": "batchbald", "short_list": 20, "outcomes": n_outcomes}}
+
+    refused = sharded.post(path, wanted(1_000_000), 422)  # of 2⁸ at the ninth pick
+    assert refused["errors"][0]["pointer"] == "/selection/outcomes"
+    assert refused["detail"].endswith("give `outcomes` of at most 50")
+    sharded.post(path, wanted(51), 422)
+    assert len(rank(sharded, pool_id, **wanted(50))["items"]) == 9
+
+
+def test_a_ranking_says_what_its_members_scores_can_reach(sharded: Service) -> None:
+    _, pool_id = trained(sharded)
+    told = rank(sharded, pool_id)
+    assert told["ceiling"] == pytest.approx(np.log(5))
+    assert all(item["score"] <= told["ceiling"] for item in told["items"])
+    assert rank(sharded, pool_id, acquisition={"name": "margin"})["ceiling"] is None
+
+
 def test_a_pool_with_every_row_labelled_has_nothing_to_rank(service: Service, digits: Any) -> None:
     project, _ = start(service, digits)
     train(service, project)
