@@ -27,16 +27,19 @@ SWEEP_SECONDS = 600.0
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments) or 0)
+        code = int(arguments.run(arguments) or 0)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # who read what we print has had enough; nothing is left to be written at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except Exception as error:
         if (told := _explain(error)) is None:
             raise
         print(f"bensemble: {told}", file=sys.stderr)
         return EX_CONFIG
-    except BrokenPipeError:
-        return 1
 
 
 def _explain(error: Exception) -> str | None:

@@ -59,7 +59,14 @@ def check_types(kind: type[Any], options: Mapping[str, Any]) -> None:
 
 def is_number(value: Any) -> bool:
     """Finite and real, of any library; true and false are none."""
-    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, Real) and _is_finite(value)
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float can hold
+        return False
 
 
 def whole(value: Any, what: str) -> int:
@@ -102,7 +109,7 @@ def _is_a(value: Any, hint: Any) -> bool:
     if origin is tuple:
         return isinstance(value, (tuple, list)) and all(_is_a(v, get_args(hint)[0]) for v in value)
     if hint is float:  # whole numbers are fine, booleans are not, and JSON knows no NaN
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and _is_finite(value)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint is None:

@@ -107,7 +107,8 @@ def list_rankings(
         200: {
             "content": {"text/csv": {"schema": {"type": "string"}}},
             "description": "The ranking, or its items as CSV: rank, row, key, score, payload, value and measure "
-            "(what the value is), with explain=true also explanation, as JSON.",
+            "(what the value is), with explain=true also explanation, as JSON. A key or payload that a spreadsheet "
+            "would run as a formula (`=…`) gets a leading apostrophe; `row` names the row as it is.",
         },
     },
     response_model=RankingOut,

@@ -25,6 +25,7 @@ def replay_ranking(services: Services, session: Session, ranking: Ranking) -> Ra
         _copy_target(services, ranking, ranking_id)
     projects.lock(session, ranking.project_id)  # nothing is deleted meanwhile
     _check_that_all_is_there(session, ranking)
+    job = session.get(Job, ranking.job_id)
     return enqueue_ranking(
         session,
         Ranking(
@@ -40,6 +41,7 @@ def replay_ranking(services: Services, session: Session, ranking: Ranking) -> Ra
             watermark=ranking.watermark,
             replay_of=ranking.id,
         ),
+        job.payload.get("notes", ()) if job is not None else (),
     )
 
 

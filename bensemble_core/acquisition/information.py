@@ -41,7 +41,8 @@ def bald(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
 
 def agreed(values: Tensor) -> Tensor:
     """Rows for which all members say the same: [M, N, ...] -> [N]."""
-    return (values == values[:1]).all(0).reshape(values.shape[1], -1).all(1)
+    same = (values == values[:1]).all(0)
+    return same if same.ndim == 1 else same.flatten(1).all(1)
 
 
 def eig(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:

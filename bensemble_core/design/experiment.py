@@ -34,6 +34,7 @@ from bensemble_core.design.stop import Standing, Stop, judge, needs_eig
 from bensemble_core.design.tables import Method
 from bensemble_core.design.work import Work, work_of
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
+from bensemble_core.options import is_number
 
 MAX_PROPOSALS = 100
 
@@ -229,7 +230,7 @@ class Experiment:
             came = ", ".join(map(str, parameters)) if isinstance(parameters, Mapping) else type(parameters).__name__
             raise InvalidData(f"expected exactly the parameters {', '.join(names)}, got {came or 'none'}")
         for name, value in parameters.items():
-            if not isinstance(value, (int, float)) or not math.isfinite(value):
+            if not is_number(value):
                 raise InvalidData(f"parameter {name}: expected a finite number, got {value!r}")
         return {name: torch.tensor([float(value)], dtype=torch.float64) for name, value in parameters.items()}
 

@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -208,6 +211,7 @@ def test_files_are_ranked_as_the_service_ranks_them(
         ({"--acquisition": '{"name": "bald", "depth": 3}'}, "'depth'"),
         ({"--acquisition": '{"name"'}, "not JSON"),
         ({"--selection": "dice"}, "known names: top_k"),
+        ({"--selection": f'{{"name": "power", "beta": {10**400}}}'}, "has to be a finite number"),
         ({"--target": "pool.npy"}, "bald knows no target set; leave --target out"),
         ({"--acquisition": "epig", "--target": "wide.npy"}, "--target wide.npy: "),
         ({"--acquisition": "epig", "--target": "nan.csv"}, "--target nan.csv: "),
@@ -252,3 +256,19 @@ def test_k_beyond_a_file_of_unknown_length_is_refused_too(
     pool = write("csv", tmp_path, rows[:50])
     assert main(["rank", "--ensemble", str(ensemble_file), "--pool", str(pool), "--k", "51"]) == 2
     assert "k = 51 rows were asked for and there are 50" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_had_enough_is_no_error_of_ours(rows: Any, ensemble_file: Path, tmp_path: Path) -> None:
+    pool = write("npy", tmp_path, rows)
+    command = [sys.executable, "-m", "app.cli", "rank", "--ensemble", str(ensemble_file), "--pool", str(pool)]
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        run = subprocess.run(
+            [*command, "--k", "2980"], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        )
+    finally:
+        os.close(writing)
+    assert run.returncode == 1
+    assert "rror" not in run.stderr
+    assert "BENSEMBLE" not in run.stderr

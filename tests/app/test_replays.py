@@ -49,7 +49,7 @@ def test_the_highest_scores_are_replayed_after_more_labels_and_another_ensemble(
     assert rank(service, pool["id"], seed=3)["items"] != first["items"]
 
 
-@pytest.mark.parametrize("wanted", [{"selection": {"name": "kcenter"}}, {"acquisition": {"name": "random"}}])
+@pytest.mark.parametrize("wanted", [{}, {"selection": {"name": "kcenter"}}, {"acquisition": {"name": "random"}}])
 def test_a_ranking_from_before_the_first_ensemble_is_replayed_without_one(
     service: Service, digits: Any, wanted: dict[str, Any]
 ) -> None:
@@ -60,6 +60,7 @@ def test_a_ranking_from_before_the_first_ensemble_is_replayed_without_one(
     train(service, project)
     again = replay(service, first)
     assert {name: again[name] for name in ASKED} == {name: first[name] for name in ASKED}
+    assert again["notes"] == first["notes"] != []
 
 
 def test_the_target_rows_of_a_request_are_kept_as_long_as_the_ranking(service: Service, digits: Any) -> None:

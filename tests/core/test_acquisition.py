@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor
 
 from bensemble_core import acquisition as acq
-from bensemble_core.acquisition import Candidates, Context, Power, TopK
+from bensemble_core.acquisition import Candidates, Context, Power, TopK, kernels
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
 
@@ -420,3 +420,22 @@ def test_power_refuses_negative_scores_and_names_the_row() -> None:
 def test_a_score_that_is_not_finite_names_its_row(selection: TopK | Power, bad: float) -> None:
     with pytest.raises(NotFinite, match="row 17"):
         selection(candidates([1.0, bad], rows=[3, 17]), 1, Context())
+
+
+@pytest.mark.parametrize(
+    "name", ["bald", "entropy", "variation_ratio", "least_confidence", "margin", "mean_std", "eig"]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_rows_have_no_scores_with_the_fused_pass_and_without(
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for switch in ("on", "off"):
+        monkeypatch.setenv(kernels.SWITCH, switch)
+        assert getattr(acq, name)(torch.zeros(3, 0, 2, dtype=dtype)).shape == (0,)
+
+
+def test_no_members_are_refused() -> None:
+    with pytest.raises(InvalidData, match="at least one member"):
+        acq.bald(torch.zeros(0, 2, 3))
+    with pytest.raises(InvalidData, match="at least one member"):
+        GaussianPredictive(means=torch.zeros(0, 2), variances=torch.ones(0, 2))

@@ -50,6 +50,16 @@ def test_a_model_may_be_its_name() -> None:
 REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: fit(seed=1.5), bc.InvalidOption, "seed has to be a whole number, got 1.5"),
     (lambda: fit(seed=None), bc.InvalidOption, "got None"),
+    (
+        lambda: bc.rank(
+            fit().sample(1), X, acquisition="predictive_variance", selection="kcenter", k=2, labelled=[[1, 2, 3]]
+        ),
+        bc.InvalidData,
+        "labelled is an array",
+    ),
+    (lambda: bc.score(fit().sample(1), X, "epig", target=X.tolist()), bc.InvalidData, "target is an array"),  # type: ignore[arg-type]
+    (lambda: fit(lr=10**400), bc.InvalidOption, "lr has to be a finite number"),
+    (lambda: bc.choose(torch.rand(5), {"name": "power", "beta": 10**400}, k=2), bc.InvalidOption, "a finite number"),
     (lambda: fit(seed="a"), bc.InvalidOption, "got 'a'"),
     (lambda: fit().sample(1, seed=0.5), bc.InvalidOption, "seed has to be"),  # type: ignore[arg-type]
     (lambda: fit().sample(1.5), bc.InvalidOption, "number of members has to be a whole number"),  # type: ignore[arg-type]

@@ -326,6 +326,8 @@ def test_what_is_asked_wrongly_is_refused_in_words() -> None:
         experiment.log_likelihood({}, observed)
     with pytest.raises(InvalidData, match="parameter t: expected a finite number, got nan"):
         experiment.log_likelihood({"t": float("nan")}, observed)
+    with pytest.raises(InvalidData, match="parameter t: expected a finite number, got 1000"):
+        experiment.log_likelihood({"t": 10**400}, observed)
     with pytest.raises(InvalidData, match="parameter t: expected a finite number, got nan"):
         experiment.draw({"t": float("nan")}, {"x": 1.0}, seed=0)
 
