@@ -104,6 +104,7 @@ class Outcomes:
         together = min(n_outcomes, max(1, _CELLS // max(1, most)))  # outcomes, where all are too many even for one row
         held = local()
 
+        @torch.no_grad()  # which no thread has from the one that started it
         def block(some: Tensor) -> Tensor:
             if not hasattr(held, "cells"):
                 held.cells = [self.belief.new_empty(most * together) for _ in range(2)]
