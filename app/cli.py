@@ -28,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         code = int(arguments.run(arguments) or 0)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as it is where it was closed
+            sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         return 130

@@ -29,7 +29,7 @@ def check_weights(log_weights: Tensor | None, n_members: int) -> None:
         return
     if log_weights.shape != (n_members,):
         raise InvalidData(f"expected {n_members} log-weights, one a member, got shape {tuple(log_weights.shape)}")
-    if not _can_be_read(log_weights):
+    if not can_be_read(log_weights):
         return
     values = log_weights.detach()
     if bool((values.isnan() | (values == math.inf)).any()) or not bool((values > -math.inf).any()):
@@ -39,7 +39,7 @@ def check_weights(log_weights: Tensor | None, n_members: int) -> None:
         )
 
 
-def _can_be_read(values: Tensor) -> bool:
+def can_be_read(values: Tensor) -> bool:
     """Neither without data nor standing for many at once, as under vmap and while compiling."""
     is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor(values)
     return not (is_wrapped or values.device.type == "meta" or torch.compiler.is_compiling())

@@ -179,8 +179,8 @@ def _features(ensemble: Scorable | None, x: Array, labelled: Array | None, tick:
     Equal rows are run once: a network may round a row by its place among others, and copies would seem to differ.
     """
     rows = as_tensor(x)
-    if labelled is not None and len(labelled):
-        known = as_array(labelled, "labelled")
+    known = None if labelled is None else as_array(labelled, "labelled")
+    if known is not None and len(known):
         if known[0].numel() != rows[0].numel():
             raise InvalidData(f"labelled rows have shape {list(known.shape[1:])}, the pool's {list(rows.shape[1:])}")
         # a copy is equal in the pool's own precision

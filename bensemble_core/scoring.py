@@ -252,11 +252,14 @@ def as_array(x: object, what: str) -> Tensor:
 
 
 def as_tensor(x: Array) -> Tensor:
-    """A tensor; a copy of the part that was asked for of a read-only array, one that runs backwards or a memory map."""
+    """A tensor; a copy of the part that was asked for of a read-only array, one that runs backwards, has its bytes in
+    another order or is a memory map."""
     if isinstance(x, Tensor):
         return x
-    is_plain = x.flags.writeable and type(x) is np.ndarray and min(x.strides, default=0) >= 0
-    return torch.from_numpy(x if is_plain else np.array(x))
+    if x.dtype.kind not in "fiub":
+        raise InvalidData(f"expected an array of numbers, got {x.dtype}")
+    is_plain = x.flags.writeable and type(x) is np.ndarray and min(x.strides, default=0) >= 0 and x.dtype.isnative
+    return torch.from_numpy(x if is_plain else np.array(x, dtype=x.dtype.newbyteorder("=")))
 
 
 def _without_ensemble() -> str:

@@ -169,7 +169,8 @@ def _check_short_list(
             f"{SHORT_LIST_BYTES:,}; give a `short_list` of at most {SHORT_LIST_BYTES // a_row:,} rows, or a smaller k",
             pointer="/selection/short_list",
         )
-    an_outcome = 12 * n_members  # what the members' weights would be after it, in both precisions
+    # the members' weights after it: in float64, with those after fewer picks up to twice as many, and in float32
+    an_outcome = 20 * n_members
     n_outcomes = min(selection.get("outcomes", 0), n_classes ** min(k - 1, 64))
     if n_outcomes * an_outcome > SHORT_LIST_BYTES:
         raise Malformed(

@@ -1,7 +1,7 @@
 """Expected predictive information gain: what a label would tell about the labels of the rows that matter."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -90,29 +90,22 @@ def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive, *,
             f"{target.n_members} of them"
         )
     n_targets = _some(target.n_rows)
-    beside_noise, target_beside_noise = _beside_noise(predictive), _beside_noise(target)  # [N, T, M], [R, T*, M]
-    a, b = _whitened(beside_noise), _whitened(target_beside_noise)
-    n_outputs, n_target_outputs = a.shape[1], b.shape[1]
-    identity = torch.eye(n_outputs, dtype=a.dtype, device=a.device)
+    parts, target_parts = _parts(predictive), _parts(target)
+    a, b = _whitened(*parts), _whitened(*target_parts)  # [N, T, M], [R, T*, M]
     totals = []
-    for rows, targets in _blocks(a.shape[0], n_targets, n_outputs * max(n_outputs, n_target_outputs)):
+    for rows, targets in _blocks(a.shape[0], n_targets, a.shape[1] * max(a.shape[1], b.shape[1])):
         gained = torch.zeros(len(rows), dtype=a.dtype, device=a.device)
         for target_rows in targets:
             tick()
-            left, right = a[rows.start : rows.stop], b[target_rows.start : target_rows.stop]
-            k = torch.einsum("ntm,rsm->nrts", left, right)
-            if n_outputs == 1:
-                shared = k.square().sum((-2, -1))
-                left_over, nats = 1 - shared, -0.5 * torch.log1p(-shared)
-            else:
-                factor, failed = torch.linalg.cholesky_ex(identity - k @ k.mT)
-                pivots = torch.diagonal(factor, dim1=-2, dim2=-1)
-                left_over = pivots.square().amin(-1).masked_fill(failed != 0, 0.0)
-                nats = -pivots.log().sum(-1)
-            near = ~(left_over > _NEAR)  # NaN too, where a member is not finite
-            if bool(near.any()):
+            k = torch.einsum("ntm,rsm->nrts", a[rows.start : rows.stop], b[target_rows.start : target_rows.stop])
+            nats, left = _apart(k)
+            near = ~(left > _NEAR)  # NaN too, where a member is not finite
+            if mixtures.can_be_read(near) and bool(near.any()):
                 i, j = near.nonzero(as_tuple=True)
-                nats[near] = _jointly(beside_noise[rows.start + i], target_beside_noise[target_rows.start + j])
+                nats, _ = _apart(k.masked_fill(near[..., None, None], 0.0))
+                one = [part[rows.start + i] for part in parts]
+                other = [part[target_rows.start + j] for part in target_parts]
+                nats = nats.index_put((i, j), _jointly(one, other))
             gained = gained + nats.sum(1)
         totals.append(gained)
     if not totals:
@@ -121,36 +114,45 @@ def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive, *,
     return gained.masked_fill(agreed(predictive.means) | agreed(target.means).all(), 0.0)
 
 
-def _beside_noise(predictive: GaussianPredictive) -> Tensor:
-    """The members' spread in units of the noise, √w_m (μ_m − μ̄)/σ̄, in float64: [N, T, M]."""
+def _apart(k: Tensor) -> tuple[Tensor, Tensor]:
+    """−½ log det(I − K Kᵀ), and the least that is left of 1: [..., T, T*] -> [...], [...]."""
+    if k.shape[-2] == 1:
+        shared = k.square().sum((-2, -1))
+        return -0.5 * torch.log1p(-shared), 1 - shared
+    identity = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device)
+    factor, failed = torch.linalg.cholesky_ex(identity - k @ k.mT)
+    pivots = torch.diagonal(factor, dim1=-2, dim2=-1)
+    return -pivots.log().sum(-1), pivots.square().amin(-1).masked_fill(failed != 0, 0.0)
+
+
+def _parts(predictive: GaussianPredictive) -> tuple[Tensor, Tensor]:
+    """√w_m (μ_m − μ̄) and σ̄ in float64: [N, T, M], [N, T]."""
     shape = (predictive.n_members, predictive.n_rows, predictive.n_outputs)
     means, noise = predictive.means.double(), predictive.aleatoric_variance().double()
     weights = mixtures.normalised(predictive.log_weights, shape[0], means).exp()
-    spread = mixtures.deviations(means, predictive.log_weights) / noise.sqrt()
-    return spread.reshape(shape).permute(1, 2, 0) * weights.sqrt()
+    spread = mixtures.deviations(means, predictive.log_weights).reshape(shape).permute(1, 2, 0) * weights.sqrt()
+    return spread, noise.reshape(shape[1:]).sqrt()
 
 
-def _whitened(spread: Tensor) -> Tensor:
-    """L⁻¹ A of A [N, T, M], L Lᵀ = I + A Aᵀ: [N, T, M]."""
-    identity = torch.eye(spread.shape[1], dtype=spread.dtype, device=spread.device)
-    factor, failed = torch.linalg.cholesky_ex(identity + spread @ spread.mT)
+def _whitened(spread: Tensor, deviation: Tensor) -> Tensor:
+    """L⁻¹(μ_m − μ̄)√w_m, L Lᵀ = Cov_m(μ) + diag σ̄²: [N, T, M]."""
+    factor, failed = torch.linalg.cholesky_ex(spread @ spread.mT + torch.diag_embed(deviation.square()))
     whitened: Tensor = torch.linalg.solve_triangular(factor, spread, upper=False)
     return whitened.masked_fill((failed != 0)[:, None, None], math.nan)  # a member that is not finite; the row is named
 
 
-def _jointly(a: Tensor, b: Tensor) -> Tensor:
-    """½ log det(I + A Aᵀ) + ½ log det(I + B Bᵀ) − ½ log det(I + C Cᵀ), C the rows of both: [P, T, M] -> [P].
+def _jointly(one: Sequence[Tensor], other: Sequence[Tensor]) -> Tensor:
+    """½ log det Σ + ½ log det Σ* − ½ log det of both together, of pairs of rows as `_parts` has them: -> [P].
 
-    ½ log det(I + A Aᵀ) is the logarithm of the pivots of [Aᵀ; I] made triangular by reflections, in which a row that
-    another one repeats leaves its noise and nothing cancels.
+    ½ log det(A Aᵀ + diag σ²) is the logarithm of the pivots of [Aᵀ; diag σ] made triangular by reflections, in which a
+    row that another one repeats leaves its noise and nothing cancels.
     """
 
-    def nats(rows: Tensor) -> Tensor:
-        identity = torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device).expand(rows.shape[0], -1, -1)
-        triangle = torch.linalg.qr(torch.cat([rows.mT, identity], 1), mode="r").R
+    def nats(spread: Tensor, deviation: Tensor) -> Tensor:
+        triangle = torch.linalg.qr(torch.cat([spread.mT, torch.diag_embed(deviation)], 1)).R
         return torch.diagonal(triangle, dim1=-2, dim2=-1).abs().log().sum(-1)
 
-    return nats(a) + nats(b) - nats(torch.cat([a, b], 1))
+    return nats(*one) + nats(*other) - nats(*(torch.cat(both, 1) for both in zip(one, other, strict=True)))
 
 
 def _blocks(n_rows: int, n_targets: int, cells: int) -> Iterator[tuple[range, list[range]]]:

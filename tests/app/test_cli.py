@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -180,3 +181,10 @@ def test_a_worker_that_cannot_use_its_device_takes_no_jobs(tmp_path: Path) -> No
     run = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
     assert run.returncode == 78
     assert "device 'nonsense:0' can't be used" in run.stderr
+
+
+def test_a_command_does_its_work_where_nothing_can_be_printed(tmp_path: Path) -> None:
+    env = {**os.environ, "BENSEMBLE_DATA_DIR": str(tmp_path)}
+    closed = f"{shlex.quote(sys.executable)} -m app.cli migrate >&-"
+    run = subprocess.run(["sh", "-c", closed], env=env, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert run.returncode == 0, run.stderr

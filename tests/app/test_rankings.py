@@ -369,7 +369,7 @@ def test_a_short_list_that_no_memory_holds_is_refused(sharded: Service, monkeypa
     path = f"/pools/{pool_id}/rankings"
     few = sharded.post(path, {"k": 9, "selection": {"name": "kcenter", "short_list": 8}}, 422)
     assert "at least k = 9" in few["detail"]
-    monkeypatch.setattr("app.usecases.request_ranking.SHORT_LIST_BYTES", 100_000)
+    monkeypatch.setattr("app.usecases.request_ranking.SHORT_LIST_BYTES", 110_000)
     wanted = {"k": 9, "selection": {"name": "batchbald", "short_list": 1_000_000}}
     refused = sharded.post(path, wanted, 422)
     assert refused["errors"][0]["pointer"] == "/selection/short_list"
@@ -388,9 +388,9 @@ def test_joint_outcomes_that_no_memory_holds_are_refused(sharded: Service, monke
 
     refused = sharded.post(path, wanted(1_000_000), 422)  # of 2⁸ at the ninth pick
     assert refused["errors"][0]["pointer"] == "/selection/outcomes"
-    assert refused["detail"].endswith("give `outcomes` of at most 50")
-    sharded.post(path, wanted(51), 422)
-    assert len(rank(sharded, pool_id, **wanted(50))["items"]) == 9
+    assert refused["detail"].endswith("give `outcomes` of at most 30")
+    sharded.post(path, wanted(31), 422)
+    assert len(rank(sharded, pool_id, **wanted(30))["items"]) == 9
 
 
 def test_a_ranking_says_what_its_members_scores_can_reach(sharded: Service) -> None:

@@ -153,6 +153,49 @@ def test_gaussian_epig_is_exact_however_far_the_noise_is_below_the_spread(n_outp
         assert found[row].item() == pytest.approx(exact_information(means[:, row], means[:, 1], variance), rel=1e-7)
 
 
+@pytest.mark.parametrize("variance", [1e-8, 1e-20])
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_gaussian_epig_of_rows_that_tell_all_has_a_gradient(n_outputs: int, variance: float) -> None:
+    means = torch.randn(5, 3, n_outputs, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise = torch.full_like(means, variance)
+    target = GaussianPredictive(means=means[:, :1] * 2, variances=noise[:, :1])
+
+    def score(given: Tensor) -> Tensor:
+        return acq.gaussian_epig(GaussianPredictive(means=given, variances=noise), target)
+
+    given = means.clone().requires_grad_()
+    score(given).sum().backward()
+    assert given.grad is not None
+    assert bool(given.grad.isfinite().all())
+    if variance == 1e-8:  # the next row's slope, far from where it tells all
+        step = torch.zeros_like(means)
+        step[2, 1, 0] = 1e-6
+        slope = (score(means + step) - score(means - step)).sum() / 2e-6
+        assert given.grad[2, 1, 0].item() == pytest.approx(slope.item(), rel=1e-4)
+
+
+def test_rows_without_noise_tell_what_noisy_targets_leave_to_tell() -> None:
+    means, targets = drawn(5, 4), drawn(5, 3, seed=1)
+    pred = GaussianPredictive(means=means, variances=torch.zeros_like(means))
+    target = GaussianPredictive(means=targets, variances=torch.ones_like(targets))
+    for one, other in ((pred, target), (target, pred)):
+        squared = torch.corrcoef(torch.cat([one.means.T, other.means.T]))[: one.n_rows, one.n_rows :].square()
+        shares = one.epistemic_variance()[:, None] / one.variance()[:, None]
+        shares = shares * other.epistemic_variance() / other.variance()
+        expected = -0.5 * torch.log1p(-squared * shares).mean(1)
+        torch.testing.assert_close(acq.gaussian_epig(one, other), expected, rtol=1e-9, atol=0)
+
+
+def test_gaussian_epig_may_be_mapped_over() -> None:
+    target = GaussianPredictive(means=drawn(5, 3, seed=1), variances=torch.ones(5, 3).double())
+
+    def score(means: Tensor) -> Tensor:
+        return acq.gaussian_epig(GaussianPredictive(means=means, variances=torch.ones(5, 4).double()), target)
+
+    several = drawn(2, 5, 4)
+    torch.testing.assert_close(torch.vmap(score)(several), torch.stack([score(each) for each in several]))
+
+
 def test_linear_gaussian_members_reach_the_exact_value() -> None:
     """y = θx + ε, θ and ε standard normal: ρ² = x²x*²/((1 + x²)(1 + x*²))."""
     theta = torch.special.ndtri((torch.arange(20_000).double() + 0.5) / 20_000)

@@ -58,6 +58,12 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
         "labelled is an array",
     ),
     (lambda: bc.score(fit().sample(1), X, "epig", target=X.tolist()), bc.InvalidData, "target is an array"),  # type: ignore[arg-type]
+    (
+        lambda: bc.rank(None, X, acquisition="random", selection="kcenter", k=2, labelled=np.array(3.0)),
+        bc.InvalidData,
+        "labelled is an array",
+    ),
+    (lambda: bc.score(fit().sample(1), np.full((3, 3), "a")), bc.InvalidData, "an array of numbers"),
     (lambda: fit(lr=10**400), bc.InvalidOption, "lr has to be a finite number"),
     (lambda: bc.choose(torch.rand(5), {"name": "power", "beta": 10**400}, k=2), bc.InvalidOption, "a finite number"),
     (lambda: fit(seed="a"), bc.InvalidOption, "got 'a'"),
@@ -119,3 +125,9 @@ def test_metrics_take_arrays_as_fit_does() -> None:
     for n_bins in (-1, 0):
         with pytest.raises(bc.InvalidOption, match=f"n_bins is at least 1, got {n_bins}"):
             bc.metrics.reliability(classes, torch.zeros(12, dtype=torch.int64), n_bins=n_bins)
+
+
+def test_the_order_of_bytes_makes_no_difference() -> None:
+    ensemble, rows = fit().sample(1), X.numpy()
+    scores = [bc.score(ensemble, given, "predictive_variance") for given in (rows, rows.astype(">f4"))]
+    assert torch.equal(*scores)
