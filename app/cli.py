@@ -104,8 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     rank = commands.add_parser("rank", help="rank a file of rows with an ensemble file; no service needed")
     rank.add_argument("--ensemble", type=Path, required=True, help="as GET /v1/ensembles/{id}/file gives it")
     rank.add_argument("--pool", type=Path, required=True, help="npy, Parquet, Arrow, CSV or NDJSON")
-    rank.add_argument("--acquisition", default="bald", help="name, or JSON with options")
-    rank.add_argument("--selection", default="top_k", help="name, or JSON with options")
+    choice = "name, or JSON with options (default: as the service chooses; see the README)"
+    rank.add_argument("--acquisition", help=choice)
+    rank.add_argument("--selection", help=choice)
     rank.add_argument("--target", type=Path, help="for epig: a file with the rows that are to be predicted well")
     rank.add_argument("--k", type=int, default=20)
     rank.add_argument("--seed", type=int, default=0)

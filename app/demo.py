@@ -1,7 +1,7 @@
 """`bensemble demo`: active learning on handwritten digits beside a random control, all of it over REST.
 
-Two projects start from the same 20 labels and get 20 more a round; one asks for the rows on which its ensemble
-disagrees most, the other for any rows. Both are measured on 500 digits that neither may choose.
+Two projects start from the same 20 labels and get 20 more a round; one asks for the rows that are most
+worth a label and names no method, the other for any rows. Both are measured on 500 digits that neither may choose.
 """
 
 import argparse
@@ -35,10 +35,10 @@ PROJECT = {
     "posterior": {"name": "deep_ensemble", "members": 5, "epochs": 50, "lr": 0.01},
 }
 STRATEGIES: dict[str, dict[str, Any]] = {
-    "active": {"acquisition": {"name": "bald"}, "selection": {"name": "power"}},
+    "active": {},  # names nothing: what the service chooses by itself
     "random": {"acquisition": {"name": "random"}, "selection": {"name": "top_k"}},
 }
-TITLES = {"active": "BALD, power selection", "random": "random control"}
+TITLES = {"active": "the service's choice", "random": "random control"}
 
 
 class DemoFailed(Exception):

@@ -21,7 +21,7 @@ from app.storage.objects import Objects
 from app.storage.readers import BadData, Batch, Features, Kind, Reader, kind_of, open_reader
 from app.storage.texts import Texts, TextWriter
 from app.target_sets import drawn_rows
-from bensemble_core.acquisition import resolve_acquisition, resolve_selection
+from bensemble_core.acquisition import resolve_pair
 from bensemble_core.options import seed_of
 from bensemble_core.scoring import CHUNK_ROWS
 
@@ -51,15 +51,16 @@ def _refuse(reason: str) -> int:
 
 
 def _rank(arguments: argparse.Namespace) -> str:
-    acquisition = resolve_acquisition(_named("acquisition", arguments.acquisition))
-    selection = resolve_selection(_named("selection", arguments.selection))
-    _check_target(acquisition.name, arguments.target)
+    named = _named("acquisition", arguments.acquisition), _named("selection", arguments.selection)
+    resolve_pair(*named, "categorical")  # a slip in a name is told before a large file is read
     if arguments.k < 1:
         raise bc.InvalidOption(f"k is at least 1, got {arguments.k}")
     seed_of(arguments.seed)
     if arguments.output is not None and not arguments.output.absolute().parent.is_dir():
         raise bc.InvalidOption(f"there is no folder {arguments.output.parent} to write {arguments.output.name} to")
     ensemble = _load(arguments.ensemble, arguments.seed)
+    acquisition, selection = resolve_pair(*named, ensemble.family)
+    _check_target(acquisition.name, arguments.target)
     shape = ensemble.problem.model.input_shape
     with (
         arguments.pool.open("rb") as source,
@@ -97,9 +98,9 @@ def _rank(arguments: argparse.Namespace) -> str:
         return _csv(chosen.rows.tolist(), keys.of(chosen.rows.numpy()), chosen.scores.tolist())
 
 
-def _named(kind: str, text: str) -> Any:
-    """A bare name, or a JSON object with a name and options."""
-    if not text.lstrip().startswith("{"):
+def _named(kind: str, text: str | None) -> Any:
+    """A bare name, a JSON object with a name and options, or None where the choice is left to us."""
+    if text is None or not text.lstrip().startswith("{"):
         return text
     try:
         return json.loads(text)

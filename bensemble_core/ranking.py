@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from bensemble_core import mixtures
-from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS, resolve_acquisition, resolve_selection, short_list
+from bensemble_core.acquisition import (
+    ACQUISITIONS,
+    SELECTIONS,
+    resolve_acquisition,
+    resolve_pair,
+    resolve_selection,
+    short_list,
+)
 from bensemble_core.acquisition.clustering import distinct
 from bensemble_core.acquisition.entries import Candidates, Context, Picks, SelectionOptions
 from bensemble_core.acquisition.progress import Tick, ticking
@@ -67,8 +74,8 @@ def conclude(
     ensemble: Scorable | None,
     scores: Array,
     *,
-    acquisition: object = "bald",
-    selection: object = "top_k",
+    acquisition: object | None = None,
+    selection: object | None = None,
     k: int,
     seed: int = 0,
     exclude: Exclude | None = None,
@@ -103,8 +110,8 @@ def rank(
     ensemble: Scorable | None,
     x: Pool,
     *,
-    acquisition: object = "bald",
-    selection: object = "top_k",
+    acquisition: object | None = None,
+    selection: object | None = None,
     k: int,
     seed: int = 0,
     exclude: Exclude | None = None,
@@ -114,6 +121,9 @@ def rank(
     report: Report | None = None,
 ) -> Ranking:
     """Score every row of the pool and choose k of those not excluded.
+
+    Where neither `acquisition` nor `selection` is named, `margin` with `top_k` ranks classes, `power` on the members'
+    spread (`predictive_variance`, epistemic) numbers, and without an ensemble `typiclust` chooses.
 
     Shards give the ranking of their concatenation, bit for bit where each starts at a multiple of the chunk. `target`
     are the rows that `epig` is about, `labelled` [L, ...] those that `kcenter` and `typiclust` keep away from. Where
@@ -147,8 +157,10 @@ def check_combination(acquisition: object, selection: object, family: Family) ->
     _check_signs(options, how, family)
 
 
-def _resolve(ensemble: Scorable | None, acquisition: object, selection: object) -> tuple[Any, SelectionOptions]:
-    options, how = resolve_acquisition(acquisition), resolve_selection(selection)
+def _resolve(
+    ensemble: Scorable | None, acquisition: object | None, selection: object | None
+) -> tuple[Any, SelectionOptions]:
+    options, how = resolve_pair(acquisition, selection, ensemble.family if ensemble is not None else None)
     if ensemble is not None:
         _check_signs(options, how, ensemble.family)
     return options, how

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core.acquisition import ACQUISITIONS, kernels, resolve_acquisition
+from bensemble_core.acquisition import ACQUISITIONS, kernels, resolve_acquisition, resolve_pair
 from bensemble_core.acquisition.entries import Entry, Rows, SelectionEntry
 from bensemble_core.acquisition.progress import EVERY
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
@@ -50,7 +50,7 @@ class Scorable(Protocol):
 def score(
     ensemble: Scorable | None,
     x: Pool,
-    acquisition: object = "bald",
+    acquisition: object | None = None,
     *,
     seed: int = 0,
     first_row: int = 0,
@@ -60,12 +60,13 @@ def score(
 ) -> Tensor:
     """One score a row, higher is more worth labelling: x [N, ...] -> [N].
 
+    Where none is named, the acquisition is that of `rank`: `margin` for classes, the members' spread for numbers.
     `first_row` is the pool-wide number of x's first row: a shard scored alone gets the bits it has within the pool when
     it starts where a chunk starts. `ensemble` may be None for an acquisition that needs none. `target` (rows, or what
     this ensemble predicts for them) is for an acquisition that needs one.
     """
-    options = [resolve_acquisition(acquisition)]
-    return score_shards(ensemble, as_shards(x), options, seed, first_row, target, chunk_rows, report)[0]
+    options, _ = resolve_pair(acquisition, "top_k", ensemble.family if ensemble is not None else None)
+    return score_shards(ensemble, as_shards(x), [options], seed, first_row, target, chunk_rows, report)[0]
 
 
 def score_columns(

@@ -15,7 +15,7 @@ from app.deps import Context, EdgeRoute, on
 from app.errors import Conflict, NotFound
 from app.schemas.common import Page, decode_cursor, encode_cursor
 from app.schemas.ensembles import EnsembleOut, PredictionIn, PredictionJobOut, PredictionOut, TrainingIn, TrainingOut
-from app.schemas.methods import as_json, posterior_of
+from app.schemas.methods import as_json_or_none, posterior_of
 from app.usecases.create_project import check_training
 from app.usecases.predict import request_prediction
 from app.usecases.request_training import request_training
@@ -41,7 +41,7 @@ def post_ensemble(
         context.session,
         context.resource,
         settings,
-        posterior=as_json(wanted.posterior) if wanted.posterior is not None else None,
+        posterior=as_json_or_none(wanted.posterior),
         n_members=wanted.n_members,
         seed=wanted.seed,
         warm_start=wanted.warm_start,

@@ -15,7 +15,7 @@ from app.db.types import new_id
 from app.deps import Context, EdgeRoute, on
 from app.errors import Conflict
 from app.schemas.common import Page
-from app.schemas.methods import as_json
+from app.schemas.methods import as_json_or_none
 from app.schemas.rankings import RankingIn, RankingJobOut, RankingOut
 from app.usecases.replay_ranking import replay_ranking
 from app.usecases.request_ranking import RankingRequest, request_ranking, store_target
@@ -32,27 +32,29 @@ def post_ranking(
     response: Response,
 ) -> RankingJobOut:
     """Which k rows to label next. `acquisition` scores every row that is neither labelled nor skipped, `selection`
-    takes k of them. The same pool, ensemble, labels, options and seed give the same order. Before there is an
-    ensemble, `{"selection": {"name": "typiclust"}}`, `kcenter` and `{"acquisition": {"name": "random"}}` work, and a
-    request that names neither is answered with typiclust; the ranking's `notes` say so. Scores are kept: in the job's
+    takes k of them. Name neither, and classes are ranked by `margin` with `top_k`, numbers by `power` on the members'
+    spread (`predictive_variance`, epistemic); the ranking shows what was taken. The same pool, ensemble, labels,
+    options and seed give the same order. Before there is an ensemble, `{"selection": {"name": "typiclust"}}`,
+    `kcenter` and `{"acquisition": {"name": "random"}}` work, and a request that names neither is answered with
+    typiclust; the ranking's `notes` say so. Scores are kept: in the job's
     `result`, `n_forward` is how many rows had to go through the ensemble to be scored, 0 if all had been before."""
     with context.services.database.read() as session:
         project = session.get_one(Project, context.resource.project_id)
     ranking_id = new_id()
-    target = store_target(context.services, project, ranking_id, wanted.acquisition.name, wanted.target)
+    name = wanted.acquisition.name if wanted.acquisition is not None else None
+    target = store_target(context.services, project, ranking_id, name, wanted.target)
     request = request_ranking(
         context.session,
         project,
         context.resource,
         context.services.settings,
-        acquisition=as_json(wanted.acquisition),
-        selection=as_json(wanted.selection),
+        acquisition=as_json_or_none(wanted.acquisition),
+        selection=as_json_or_none(wanted.selection),
         k=wanted.k,
         seed=wanted.seed,
         ensemble_id=wanted.ensemble_id,
         target=target,
         ranking_id=ranking_id,
-        is_named=wanted.names_a_method,
     )
     return _accepted(context, request, response)
 

@@ -33,13 +33,7 @@ def post_round(
 ) -> RoundJobOut:
     """Ranks the pool and queues the k best rows for annotators, who take them with `next`. When every item has been
     labelled or skipped by `overlap` annotators the round is complete, and a new ensemble is trained."""
-    opened = open_round(
-        context.session,
-        context.resource,
-        context.services.settings,
-        stored_round(wanted),
-        is_named=wanted.names_a_method,
-    )
+    opened = open_round(context.session, context.resource, context.services.settings, stored_round(wanted))
     response.headers["Location"] = f"/v1/jobs/{opened.job.id}"
     return RoundJobOut(job=job_view(context.session, opened.job), round=round_view(context.session, opened.round))
 

@@ -46,6 +46,11 @@ def as_json(spec: Any) -> dict[str, Any]:
     return dataclasses.asdict(spec)
 
 
+def as_json_or_none(spec: Any | None) -> dict[str, Any] | None:
+    """None where a request left the choice to the service."""
+    return as_json(spec) if spec is not None else None
+
+
 def posterior_of(stored: dict[str, Any]) -> Any:
     return TypeAdapter(PosteriorSpec).validate_python(stored)
 

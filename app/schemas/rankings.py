@@ -37,21 +37,19 @@ Target = Annotated[
 
 
 class Choice(In):
+    """What is left out is None, and chosen when the ranking is requested."""
+
     acquisition: AcquisitionSpec = Field(
-        default_factory=lambda: {"name": "bald"},
-        validate_default=True,
-        description="How a row is scored. Default: bald; the ensemble's members disagree about the row.",
+        default_factory=lambda: None,
+        description="How a row is scored. Left out, it goes with the selection and the task: `margin` for classes, the "
+        "members' spread (`predictive_variance`, epistemic) for numbers, `bald` where `batchbald` selects.",
     )
     selection: SelectionSpec = Field(
-        default_factory=lambda: {"name": "top_k"},
-        validate_default=True,
-        description="How k rows are taken by their scores, or by how they differ. Default: top_k, the highest scores. "
-        "Where neither is named and there is no ensemble yet, typiclust chooses: typical rows, far from each other.",
+        default_factory=lambda: None,
+        description="How k rows are taken by their scores, or by how they differ. Left out: `top_k`, the highest "
+        "scores. Where no acquisition is named either, `top_k` for classes and `power` for numbers; before there is "
+        "an ensemble `typiclust`: typical rows, far from each other.",
     )
-
-    @property
-    def names_a_method(self) -> bool:
-        return not self.model_fields_set.isdisjoint({"acquisition", "selection"})
 
 
 class RankingIn(Choice):

@@ -3,15 +3,15 @@
 from typing import Any
 
 from app.schemas.ensembles import TrainingIn
-from app.schemas.methods import as_json
+from app.schemas.methods import as_json_or_none
 from app.schemas.rounds import RoundIn
 
 
 def stored_round(wanted: RoundIn) -> dict[str, Any]:
     return {
         "pool_id": wanted.pool_id,
-        "acquisition": as_json(wanted.acquisition),
-        "selection": as_json(wanted.selection),
+        "acquisition": as_json_or_none(wanted.acquisition),
+        "selection": as_json_or_none(wanted.selection),
         "k": wanted.k,
         "overlap": wanted.overlap,
         "seed": wanted.seed,
@@ -22,7 +22,7 @@ def stored_round(wanted: RoundIn) -> dict[str, Any]:
 
 def stored_training(wanted: TrainingIn) -> dict[str, Any]:
     return {
-        "posterior": as_json(wanted.posterior) if wanted.posterior is not None else None,
+        "posterior": as_json_or_none(wanted.posterior),
         "n_members": wanted.n_members,
         "seed": wanted.seed,
         "warm_start": wanted.warm_start,

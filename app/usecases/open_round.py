@@ -28,7 +28,6 @@ def open_round(
     wanted: dict[str, Any],
     *,
     origin: str = "request",
-    is_named: bool = True,
 ) -> Opened:
     """`wanted` is a stored `RoundIn`: pool_id, acquisition, selection, k, overlap, seed, retrain, target."""
     project = projects.lock(session, project.id)
@@ -46,7 +45,6 @@ def open_round(
         seed=wanted["seed"],
         target=wanted.get("target"),
         round_id=round_id,
-        is_named=is_named,
     )
     project.last_round += 1
     opened = Round(

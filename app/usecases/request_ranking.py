@@ -20,7 +20,7 @@ from app.settings import Settings
 from app.target_sets import TARGET_ROWS
 from app.targets import row_width
 from app.usecases.given_rows import as_npy, checked_rows
-from bensemble_core.acquisition import resolve_selection
+from bensemble_core.acquisition import resolve_pair, resolve_selection
 from bensemble_core.acquisition.shortlist import short_list_size
 from bensemble_core.ranking import check_combination
 
@@ -39,17 +39,16 @@ def request_ranking(
     pool: Pool,
     settings: Settings,
     *,
-    acquisition: dict[str, Any],
-    selection: dict[str, Any],
+    acquisition: dict[str, Any] | None,
+    selection: dict[str, Any] | None,
     k: int,
     seed: int = 0,
     ensemble_id: str | None = None,
     round_id: str | None = None,
     target: dict[str, Any] | None = None,
     ranking_id: str | None = None,
-    is_named: bool = True,
 ) -> RankingRequest:
-    """`is_named`: acquisition or selection are the client's own choice, and no default that another may replace."""
+    """An acquisition or selection of None is chosen here, by the task and by whether there is an ensemble."""
     project = projects.lock(session, project.id)
     if pool.purpose != "candidates":
         raise Conflict(f"pool {pool.name!r} is for evaluation; its rows are measured on, never ranked or trained on")
@@ -58,6 +57,9 @@ def request_ranking(
         raise Malformed(f"k is {k:,}; the cap is {settings.max_k:,}", pointer="/k")
     if k > n_left:
         raise Conflict(_too_many(pool, k, n_left, for_round=round_id is not None))
+    current = projects.current_ensemble_id(session, project)
+    is_first = ensemble_id is None and current is None
+    acquisition, selection, notes = _with_defaults(project, acquisition, selection, is_first=is_first)
     _check_family(project, bc.ACQUISITIONS, acquisition["name"], "/acquisition/name")
     _check_family(project, bc.SELECTIONS, selection["name"], "/selection/name")
     try:
@@ -69,17 +71,12 @@ def request_ranking(
             'the mixture estimate is for one output; take "estimate": "moment_match"', pointer="/acquisition/estimate"
         )
     _check_target(session, project, acquisition["name"], target, for_round=round_id is not None)
-    notes: list[str] = []
-    if not is_named and ensemble_id is None and projects.current_ensemble_id(session, project) is None:
-        default = f"{acquisition['name']} with {selection['name']}"
-        notes = [f"there is no ensemble yet: typiclust chose in place of {default}"]
-        acquisition, selection = {"name": "random"}, as_json(resolve_selection("typiclust"))
     how = bc.SELECTIONS[selection["name"]].needs
     uses_scores, uses_predictions = "scores" in how, "predictive" in how
     if ensemble_id or uses_predictions or (uses_scores and "ensemble" in bc.ACQUISITIONS[acquisition["name"]].needs):
         chosen: str | None = _ensemble_id(session, project, ensemble_id)
     else:  # it scores and compares rows if it is there, and explains what was chosen
-        chosen = projects.current_ensemble_id(session, project)
+        chosen = current
         if chosen is None:  # and the selection does without scores
             acquisition, target = {"name": "random"}, None
     _check_short_list(session, project, pool, selection, k, chosen)
@@ -97,6 +94,21 @@ def request_ranking(
         round_id=round_id,
     )
     return enqueue_ranking(session, ranking, notes)
+
+
+def _with_defaults(
+    project: Project, acquisition: dict[str, Any] | None, selection: dict[str, Any] | None, *, is_first: bool
+) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """What was named, what goes with it where something was not, and what a reader should know of that choice."""
+    family = family_of(project)
+    named = bc.SELECTIONS[selection["name"]] if selection is not None else None
+    without_scores = is_first and (named is None or "scores" not in named.needs)
+    options, how = resolve_pair(acquisition, selection, None if without_scores else family)
+    notes = []
+    if is_first and acquisition is None and selection is None:
+        later = " with ".join(method.name for method in resolve_pair(None, None, family))
+        notes = [f"there is no ensemble yet: {how.name} chose in place of {later}"]
+    return as_json(options), as_json(how), notes
 
 
 def enqueue_ranking(session: Session, ranking: Ranking, notes: Sequence[str] = ()) -> RankingRequest:
@@ -117,12 +129,12 @@ def target_key(ranking_id: str) -> str:
 
 
 def store_target(
-    services: Services, project: Project, ranking_id: str, name: str, target: TargetPool | TargetRows | None
+    services: Services, project: Project, ranking_id: str, name: str | None, target: TargetPool | TargetRows | None
 ) -> dict[str, Any] | None:
     """Rows go to storage before the transaction begins, so that writing them holds no lock."""
     if not isinstance(target, TargetRows):
         return {"pool_id": target.pool_id} if target is not None else None
-    if "target" in bc.ACQUISITIONS[name].needs:  # else the request is about to be refused
+    if name is not None and "target" in bc.ACQUISITIONS[name].needs:  # else the request is about to be refused
         rows = checked_rows(project, target.rows, cap=TARGET_ROWS, pointer="/target/rows")
         services.objects.put(target_key(ranking_id), as_npy(rows))
     return {"n_rows": len(target.rows)}
@@ -191,7 +203,7 @@ def _check_target(
             pointer="/target",
         )
     if target is not None and not is_needed:
-        raise Malformed(f"{name} knows no target set; leave `target` out", pointer="/target")
+        raise Malformed(f"{name} knows no target set; leave `target` out, or name epig", pointer="/target")
     if target is not None and "pool_id" in target:
         pools.data_of(session, pools.pool_of(session, project.id, target["pool_id"]))
 

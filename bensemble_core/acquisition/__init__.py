@@ -4,6 +4,7 @@ from typing import Any
 
 from bensemble_core.acquisition.batch import BatchBald
 from bensemble_core.acquisition.chance import Random, random, score_random
+from bensemble_core.acquisition.defaults import default_acquisition, default_selection
 from bensemble_core.acquisition.disagreement import (
     LeastConfidence,
     Margin,
@@ -48,6 +49,7 @@ from bensemble_core.acquisition.kept import KEPT, column_of, digest
 from bensemble_core.acquisition.selection import Power, TopK
 from bensemble_core.acquisition.shortlist import short_list, short_list_size
 from bensemble_core.acquisition.targeted import Epig, epig, epig_ceiling, gaussian_epig, score_epig
+from bensemble_core.types import Family
 
 ACQUISITIONS: dict[str, Entry] = {
     "bald": Entry(
@@ -102,7 +104,9 @@ ACQUISITIONS: dict[str, Entry] = {
 SELECTIONS: dict[str, SelectionEntry] = {
     "top_k": SelectionEntry(options=TopK),
     "power": SelectionEntry(options=Power, takes_negative=lambda options: options.form != "power"),
-    "batchbald": SelectionEntry(options=BatchBald, needs=("scores", "predictive"), short_list="highest"),
+    "batchbald": SelectionEntry(
+        options=BatchBald, needs=("scores", "predictive"), short_list="highest", scored_by="bald"
+    ),
     "badge": SelectionEntry(
         options=Badge, needs=("predictive", "features"), families=("categorical",), short_list="drawn"
     ),
@@ -120,6 +124,19 @@ def resolve_selection(given: object) -> SelectionOptions:
     """A name, a dict such as {"name": "power", "beta": 2.0} or an options object -> the checked selection."""
     options: SelectionOptions = resolve(given, SELECTIONS, "selection")
     return options
+
+
+def resolve_pair(acquisition: object | None, selection: object | None, family: Family | None) -> tuple[Any, Any]:
+    """Both as checked options; where one is None, what goes with the other and with the likelihood's family.
+
+    `family` is None before there is an ensemble: `random` scores then, and `typiclust` chooses.
+    """
+    if selection is None:
+        selection = default_selection(family, is_scored=acquisition is not None)
+    how = resolve_selection(selection)
+    if acquisition is None:
+        acquisition = default_acquisition(family, how.name, SELECTIONS[how.name])
+    return resolve_acquisition(acquisition), how
 
 
 __all__ = [
@@ -162,6 +179,7 @@ __all__ = [
     "predictive_variance",
     "random",
     "resolve_acquisition",
+    "resolve_pair",
     "resolve_selection",
     "short_list",
     "short_list_size",

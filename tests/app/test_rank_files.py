@@ -212,7 +212,7 @@ def test_files_are_ranked_as_the_service_ranks_them(
         ({"--acquisition": '{"name"'}, "not JSON"),
         ({"--selection": "dice"}, "known names: top_k"),
         ({"--selection": f'{{"name": "power", "beta": {10**400}}}'}, "has to be a finite number"),
-        ({"--target": "pool.npy"}, "bald knows no target set; leave --target out"),
+        ({"--target": "pool.npy"}, "margin knows no target set; leave --target out"),
         ({"--acquisition": "epig", "--target": "wide.npy"}, "--target wide.npy: "),
         ({"--acquisition": "epig", "--target": "nan.csv"}, "--target nan.csv: "),
         ({"--acquisition": "epig", "--target": "pool.xls"}, "--target pool.xls: the name does not say"),

@@ -338,7 +338,7 @@ def test_epig_wants_a_target_and_takes_a_pool_or_rows(sharded: Service) -> None:
 
 def test_a_pick_is_explained_by_votes_probabilities_and_uncertainty(sharded: Service) -> None:
     _, pool_id = trained(sharded)
-    ranking = rank(sharded, pool_id, selection={"name": "power"})
+    ranking = rank(sharded, pool_id, acquisition={"name": "bald"}, selection={"name": "power"})
     assert ranking["measure"] == "probability"
     for item in ranking["items"]:
         why = item["explanation"]
@@ -395,7 +395,7 @@ def test_joint_outcomes_that_no_memory_holds_are_refused(sharded: Service, monke
 
 def test_a_ranking_says_what_its_members_scores_can_reach(sharded: Service) -> None:
     _, pool_id = trained(sharded)
-    told = rank(sharded, pool_id)
+    told = rank(sharded, pool_id, acquisition={"name": "bald"})
     assert told["ceiling"] == pytest.approx(np.log(5))
     assert all(item["score"] <= told["ceiling"] for item in told["items"])
     assert rank(sharded, pool_id, acquisition={"name": "margin"})["ceiling"] is None
@@ -456,7 +456,7 @@ def test_before_the_first_ensemble_a_request_that_names_no_method_gets_typiclust
     ranking = rank(service, pool["id"], k=5)
     assert (ranking["ensemble_id"], ranking["acquisition"]) == (None, {"name": "random"})
     assert ranking["selection"]["name"] == "typiclust"
-    assert any("typiclust chose in place of bald with top_k" in note for note in ranking["notes"])
+    assert any("typiclust chose in place of margin with top_k" in note for note in ranking["notes"])
     named = rank(service, pool["id"], selection={"name": "typiclust"}, k=5)
     assert named["items"] == ranking["items"]
     for wanted in ({"acquisition": {"name": "bald"}}, {"selection": {"name": "top_k"}}):
@@ -468,7 +468,30 @@ def test_before_the_first_ensemble_a_request_that_names_no_method_gets_typiclust
     assert [item["row"] for item in of_round["items"]] == [item["row"] for item in ranking["items"]]
     assert of_round["notes"] == ranking["notes"]
     train(service, project)
-    assert rank(service, pool["id"], k=5)["acquisition"]["name"] == "bald"
+    later = rank(service, pool["id"], k=5)
+    assert (later["acquisition"], later["selection"]) == ({"name": "margin"}, {"name": "top_k"})
+    joint = rank(service, pool["id"], selection={"name": "batchbald"}, k=2)
+    assert joint["acquisition"]["name"] == "bald"
+    refused = service.post(f"/pools/{pool['id']}/rankings", {"k": 1, "target": {"pool_id": pool["id"]}}, 422)
+    assert "name epig" in refused["detail"]
+
+
+@on_sqlite
+def test_a_request_that_names_nothing_draws_numbers_by_the_members_spread(service: Service) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    task = {"kind": "regression", "outputs": 1}
+    posterior = {"name": "deep_ensemble", "members": 3, "epochs": 5}
+    project = service.project(task=task, input={"shape": [2]}, posterior=posterior)
+    labels = [float(row[0]) if i < 10 else None for i, row in enumerate(x)]
+    pool = service.post(
+        f"/projects/{project['id']}/pools", {"name": "numbers", "rows": x.tolist(), "labels": labels}, 201
+    )
+    train(service, project)
+    ranking = rank(service, pool["id"], k=4, seed=3)
+    assert ranking["acquisition"] == {"name": "predictive_variance", "part": "epistemic"}
+    assert ranking["selection"]["name"] == "power"
+    named = {"acquisition": ranking["acquisition"], "selection": {"name": "power"}}
+    assert rank(service, pool["id"], k=4, seed=3, **named)["items"] == ranking["items"]
 
 
 def test_random_says_that_there_was_no_ensemble_and_is_explained_by_one_that_is_there(

@@ -73,3 +73,33 @@ def test_a_ranking_says_how_many_rows_a_set_selection_looked_at(selection: str, 
             LinearEnsemble(), inputs(100), selection={**how, "short_list": enough}, k=5, exclude=range(10)
         )
         assert not any("looked at" in note for note in ranking.notes)
+
+
+def assert_same(one: bc.Ranking, other: bc.Ranking) -> None:
+    assert one.rows.tolist() == other.rows.tolist()
+    assert one.scores.tolist() == other.scores.tolist()
+    assert one.measure == other.measure
+
+
+def test_where_nothing_is_named_the_family_decides() -> None:
+    classes, numbers = LinearEnsemble(), LinearEnsemble(family="gaussian")
+    assert_same(
+        bc.rank(classes, inputs(40), k=5), bc.rank(classes, inputs(40), acquisition="margin", selection="top_k", k=5)
+    )
+    spread = {"name": "predictive_variance", "part": "epistemic"}
+    assert_same(
+        bc.rank(numbers, inputs(40), k=5, seed=2),
+        bc.rank(numbers, inputs(40), acquisition=spread, selection="power", k=5, seed=2),
+    )
+    named = bc.rank(numbers, inputs(40), acquisition=spread, selection="top_k", k=5)
+    assert_same(bc.rank(numbers, inputs(40), acquisition=spread, k=5), named)
+    joint = bc.rank(classes, inputs(40), acquisition="bald", selection="batchbald", k=2)
+    assert_same(bc.rank(classes, inputs(40), selection="batchbald", k=2), joint)
+
+
+def test_before_there_is_an_ensemble_typiclust_chooses_and_scores_are_refused() -> None:
+    assert_same(
+        bc.rank(None, inputs(40), k=5), bc.rank(None, inputs(40), acquisition="random", selection="typiclust", k=5)
+    )
+    with pytest.raises(InvalidOption, match="power chooses by scores, and there is no ensemble"):
+        bc.rank(None, inputs(40), selection="power", k=5)

@@ -239,7 +239,7 @@ def test_the_mixture_estimate_is_used_when_asked_for() -> None:
 
 def test_an_acquisition_that_needs_an_ensemble_says_so() -> None:
     with pytest.raises(InvalidOption, match="bald needs an ensemble; only random"):
-        score(None, inputs(3))
+        score(None, inputs(3), "bald")
 
 
 def test_top_k_of_a_large_pool_equals_a_sort_by_score_and_luck() -> None:
@@ -298,7 +298,7 @@ def test_a_selection_that_needs_more_than_scores_says_what(monkeypatch: pytest.M
 
 def test_a_ranking_is_the_best_rows_of_the_scores() -> None:
     ensemble, x = LinearEnsemble(), inputs(2000)
-    ranking = rank(ensemble, x, acquisition="bald", k=10, exclude=range(100))
+    ranking = rank(ensemble, x, k=10, exclude=range(100))
     scores = score(ensemble, x)
     expected = 100 + scores[100:].argsort(descending=True, stable=True)[:10]
     assert torch.equal(ranking.rows, expected)
@@ -344,13 +344,13 @@ def test_a_set_selection_ranks_arrays_shards_and_memory_maps_alike(selection: st
     assert torch.equal(one.rows, many.rows)
     assert torch.equal(one.values, many.values)
     assert (one.measure, one.notes, one.n_scored) == (many.measure, many.notes, len(x) - 2)
-    assert torch.equal(one.scores, score(ensemble, x)[one.rows])
+    assert torch.equal(one.scores, score(ensemble, x, "bald" if selection == "batchbald" else None)[one.rows])
 
 
 def test_batchbald_looks_at_the_highest_scores_alone() -> None:
     ensemble, x = LinearEnsemble(), inputs(1500)
     ranking = rank(ensemble, x, selection=BatchBald(short_list=40), k=5)
-    listed = score(ensemble, x).argsort(descending=True, stable=True)[:40].sort().values
+    listed = score(ensemble, x, "bald").argsort(descending=True, stable=True)[:40].sort().values
     (predictive,) = ensemble.iter_predict(x[listed], 40)
     expected = BatchBald()(Candidates(rows=listed, predictive=predictive), 5, Context())
     assert ranking.rows.tolist() == expected.rows.tolist()
@@ -410,8 +410,9 @@ def test_scores_alone_do_not_make_a_set_and_with_rows_to_gather_they_do(selectio
     ensemble, x = LinearEnsemble(), inputs(CHUNK_ROWS)
     with pytest.raises(InvalidOption, match=f"{selection} needs .*, which a vector of scores does not have"):
         conclude(ensemble, score(ensemble, x), selection=selection, k=4)
-    concluded = conclude(ensemble, score(ensemble, x), selection=selection, k=4, gather=lambda rows: x[rows])
-    assert torch.equal(concluded.rows, rank(ensemble, x, selection=selection, k=4).rows)
+    stored = score(ensemble, x, "bald")
+    concluded = conclude(ensemble, stored, acquisition="bald", selection=selection, k=4, gather=lambda rows: x[rows])
+    assert torch.equal(concluded.rows, rank(ensemble, x, acquisition="bald", selection=selection, k=4).rows)
 
 
 def test_a_power_ranking_tells_the_probability_of_every_draw() -> None:
@@ -446,7 +447,7 @@ def test_a_vote_ranking_says_how_many_rows_tie() -> None:
 @pytest.mark.parametrize("selection", ["top_k", "power", "batchbald"])
 @pytest.mark.parametrize("family", ["categorical", "gaussian"])
 def test_one_member_has_no_information_and_the_ranking_says_so(family: str, selection: str) -> None:
-    ranking = rank(LinearEnsemble(n_members=1, family=family), inputs(50), selection=selection, k=5)
+    ranking = rank(LinearEnsemble(n_members=1, family=family), inputs(50), acquisition="bald", selection=selection, k=5)
     assert ranking.scores.tolist() == [0.0] * 5
     assert "one member cannot disagree with itself: bald is 0 for every row" in ranking.notes[0]
 
