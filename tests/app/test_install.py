@@ -122,3 +122,27 @@ def test_a_worker_that_scores_without_numba_says_what_that_costs(
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == (reason is not None)
     assert all("40 times slower" in line and "pip install 'numba>=" in line for line in lines)
+
+
+def test_nothing_of_ours_tells_anybody_to_install_a_package_of_our_name() -> None:
+    """On PyPI `bensemble` is another project's, and ours is installed from a clone."""
+    folders = ("app", "bensemble_core", "benchmarks", "docker", "docs")
+    files = [*ROOT.glob("*"), *(file for folder in folders for file in (ROOT / folder).rglob("*"))]
+    kinds = ("", ".md", ".py", ".toml", ".txt", ".yml")
+    by_name = re.compile(r"\binstall\b(?! -d)[^\n`]*?[\s'\"`]bensemble(-service)?(\[|['\"`\s]|$)", re.MULTILINE)
+    told = {
+        str(file.relative_to(ROOT)): found[0]
+        for file in files
+        if file.suffix in kinds and file.is_file() and (found := by_name.search(file.read_text()))
+    }
+    assert told == {}
+
+
+def test_the_distribution_has_a_name_of_its_own_wherever_it_is_named() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["name"] == "bensemble-service"
+    assert project["scripts"] == {"bensemble": "app.cli:main"}
+    own = [line for lines in project["optional-dependencies"].values() for line in lines if "bensemble" in line]
+    assert own == ["bensemble-service[app]"]
+    dockerfile = (ROOT / "docker/Dockerfile").read_text()
+    assert re.findall(r"pip uninstall --yes (\S+)", dockerfile) == [project["name"]]
