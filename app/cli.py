@@ -135,7 +135,8 @@ def _up(arguments: argparse.Namespace) -> int:
     first_key = _first_key(database)
     database.dispose()
     url = f"http://{_reachable(settings.host)}:{port}"
-    threading.Thread(target=_greet, args=(url, first_key), daemon=True).start()
+    key_hint = None if first_key or not settings.auth else _key_hint()
+    threading.Thread(target=_greet, args=(url, first_key, key_hint), daemon=True).start()
     me = [sys.executable, "-m", "app.cli"]
     return Supervisor(
         {
@@ -158,7 +159,13 @@ def _first_key(database: "Database") -> str | None:
         return create_key(session, name="first", scopes=["admin"])[1]
 
 
-def _greet(url: str, first_key: str | None) -> None:
+def _key_hint() -> str:
+    """For who has lost the key of the first start; only its hash is kept."""
+    command = sys.argv[0] if Path(sys.argv[0]).name == "bensemble" else "bensemble"
+    return f"the one shown at the first start; for another:  {command} key create --name NAME"
+
+
+def _greet(url: str, first_key: str | None, key_hint: str | None) -> None:
     """Printed once the service answers; the key is printed whatever happens, since it can't be had again."""
     if first_key:
         print(f"\n  API key (shown once, keep it):  {first_key}\n", flush=True)
@@ -170,7 +177,8 @@ def _greet(url: str, first_key: str | None) -> None:
             time.sleep(0.1)
     else:
         return
-    print(f"  Bensemble is up:  {url}\n  Documentation:    {url}/docs\n  Stop with Ctrl-C.\n", flush=True)
+    key = f"  API key:          {key_hint}\n" if key_hint else ""
+    print(f"  Bensemble is up:  {url}\n  Documentation:    {url}/docs\n{key}  Stop with Ctrl-C.\n", flush=True)
 
 
 def _reachable(host: str) -> str:
