@@ -1,6 +1,7 @@
 """`bensemble`: the service's commands, and ranking files without a service."""
 
 import argparse
+import logging
 import os
 import socket
 import subprocess
@@ -22,6 +23,8 @@ WORKERS = {"trainer": "train,simulate", "scorer": "ingest,score,design"}
 """Of `up`, with their queues: a simulation takes long, and no participant's proposal is to wait for it."""
 SWEEP_SECONDS = 600.0
 """How often a worker asks whether the storage wants sweeping."""
+
+logger = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -203,6 +206,7 @@ def _api(arguments: argparse.Namespace) -> int:
 
     settings = get_settings()
     configure_logs(settings.log_level, settings.log_format)
+    _look_at_schema(settings.database_url)
     listener, problem = _listen(settings.host, settings.port)
     if listener is None:
         print(problem, file=sys.stderr)
@@ -216,6 +220,26 @@ def _api(arguments: argparse.Namespace) -> int:
     )
     uvicorn.Server(config).run(sockets=[listener])
     return 0
+
+
+def _look_at_schema(database_url: str) -> None:
+    """A newer schema than the code's raises. Anything else may be mended while the API runs: it only says so."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from app.db.engine import Database
+    from app.db.migrate import NewerSchema, schema_problem
+
+    database = Database.connect(database_url)
+    try:
+        problem = schema_problem(database)
+    except SQLAlchemyError:
+        return  # /readyz says what is wrong with it
+    finally:
+        database.dispose()
+    if isinstance(problem, NewerSchema):
+        raise problem
+    if problem is not None:
+        logger.warning("%s; every call is answered 503 until then", problem.detail)
 
 
 def _worker(arguments: argparse.Namespace) -> int:

@@ -40,6 +40,7 @@ from app.api.docs import serve_docs
 from app.errors import Conflict, Malformed, NotFound, NotReady, Problem, ProblemResponse, TooLarge, problem_response
 from app.limits import CLOSE, BodyCap, RateLimit
 from app.monitoring import RequestLog
+from app.schema_gate import SchemaGate
 from app.schemas.common import WITHOUT_NUL, ProblemOut
 from app.schemas.pools import PoolIn
 from app.services import Services
@@ -104,6 +105,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
         app.include_router(router)
     serve_docs(app)
     app.add_middleware(BodyCap, cap_of=_cap_of(settings))
+    app.add_middleware(SchemaGate)
     app.add_middleware(RequestLog)
     if settings.cors_origins:
         app.add_middleware(
