@@ -17,7 +17,7 @@ UNUSED := torch/test torch/bin/*[Tt]est* torch/bin/protoc* pyarrow/*flight* pyar
 setup: $(VENV)/.installed
 
 # A stamp is older than what it depends on only when a dependency changed. This one is of what `up` and `demo` need.
-# pip would compile every module of every package; the service imports a sixth of them.
+# pip would compile every module of every package, most of which the service never imports.
 $(VENV)/.runs: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and there is no python3 here" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -34,7 +34,7 @@ $(VENV)/.runs: pyproject.toml constraints.txt
 
 # And this one of what the tests, the checks and the measurements need as well.
 $(VENV)/.installed: $(VENV)/.runs oracles.txt
-	@echo "Adding what the tests need: a PostgreSQL server, Ray, checkers and reference implementations, 1 GB; a minute or two"
+	@echo "Adding what the tests need: a PostgreSQL server, Ray, checkers and reference implementations, 0.8 GB (a minute or two)"
 	@$(INSTALL) -c constraints.txt -e '.[app,demo,ray,test,tune]'
 	@$(INSTALL) --no-deps -r oracles.txt
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib/python*/site-packages || true  # some are not Python 3
