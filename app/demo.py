@@ -82,7 +82,7 @@ def _digits() -> Digits:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise DemoFailed("the digits come with scikit-learn; run `make setup` or install bensemble[demo]") from None
+        raise DemoFailed("the digits come with scikit-learn; run `make demo`, or pip install scikit-learn") from None
     x, y = load_digits(return_X_y=True)
     order = np.random.default_rng(SEED).permutation(len(x))
     x, y = (x[order] / 16.0).round(4), y[order]

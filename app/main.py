@@ -36,9 +36,11 @@ from app.api import (
     simulations,
     system,
 )
+from app.api.docs import serve_docs
 from app.errors import Conflict, Malformed, NotFound, NotReady, Problem, ProblemResponse, TooLarge, problem_response
 from app.limits import CLOSE, BodyCap, RateLimit
 from app.monitoring import RequestLog
+from app.schema_gate import SchemaGate
 from app.schemas.common import WITHOUT_NUL, ProblemOut
 from app.schemas.pools import PoolIn
 from app.services import Services
@@ -88,14 +90,22 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
             app.state.services.database.dispose()
 
     app = FastAPI(
-        title="Bensemble", version="0.1.0", description=DESCRIPTION, lifespan=lifespan, redirect_slashes=False
+        title="Bensemble",
+        version="0.1.0",
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        docs_url=None,  # ours, see serve_docs
+        redoc_url=None,
     )
     learning = (projects, pools, labels, ensembles, rankings, rounds, schedules)
     designing = (catalogue, experiments, sessions, proposals, observations, simulations)
     routers = [*(module.router for module in (*learning, *designing, jobs, keys, system)), system.plain]
     for router in routers:
         app.include_router(router)
+    serve_docs(app)
     app.add_middleware(BodyCap, cap_of=_cap_of(settings))
+    app.add_middleware(SchemaGate)
     app.add_middleware(RequestLog)
     if settings.cors_origins:
         app.add_middleware(
@@ -175,7 +185,8 @@ def _handle_errors(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 def _allowed(request: Request, routes: Sequence[BaseRoute]) -> str:
     """The router names the methods of an address's first route only, but here each method is a route of its own."""
     there = [route for route in routes if isinstance(route, Route) and route.path_regex.match(request.url.path)]
-    return ", ".join(sorted({method for route in there for method in route.methods or ()}))
+    methods = {method for route in there for method in route.methods or ()}
+    return ", ".join(sorted(methods or {"GET", "HEAD"}))  # the files of /docs have no routes
 
 
 def _wrong_address(request: Request, headers: dict[str, str], status: int) -> str | None:

@@ -108,7 +108,7 @@ def _axes() -> Axes:
     try:
         from matplotlib.figure import Figure
     except ImportError as reason:
-        raise ImportError("plots need Matplotlib, which is not installed: pip install 'bensemble[plot]'") from reason
+        raise ImportError("plots need Matplotlib, which is not installed: pip install 'matplotlib>=3.8'") from reason
     return Figure(figsize=(6, 4), layout="constrained").subplots()
 
 

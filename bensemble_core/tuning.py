@@ -399,5 +399,5 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError as reason:
-        raise ImportError("tune needs Optuna, which is not installed: pip install 'bensemble[tune]'") from reason
+        raise ImportError("tune needs Optuna, which is not installed: pip install 'optuna>=3.6'") from reason
     return optuna

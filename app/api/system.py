@@ -7,7 +7,7 @@ from fastapi.responses import PlainTextResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from app.api.common import only_problems, problems
-from app.db.migrate import is_current
+from app.db.migrate import schema_problem
 from app.deps import Context, EdgeRoute, anyone
 from app.errors import NotReady, problem_response
 from app.jobs import queue
@@ -44,8 +44,8 @@ def get_ready(request: Request) -> Any:
     """200 when the database is migrated and reachable and the storage answers."""
     services: Services = request.app.state.services
     try:
-        if not is_current(services.database):
-            return problem_response(NotReady("the database is not migrated; run `bensemble migrate`"))
+        if (problem := schema_problem(services.database)) is not None:
+            return problem_response(problem)
         services.objects.ping()
     except Exception as error:  # whatever is wrong, the answer is "not ready"
         return problem_response(NotReady(f"{type(error).__name__}: {str(error)[:300]}"))

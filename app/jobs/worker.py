@@ -14,8 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from sqlalchemy.exc import DataError, SQLAlchemyError
 
 from app.db.engine import Database
+from app.db.migrate import NewerSchema, schema_problem
 from app.db.tables import Job
 from app.db.types import new_id
+from app.errors import NotReady
 from app.jobs import queue
 from app.jobs.channel import Message
 from app.jobs.heart import Heart
@@ -27,6 +29,7 @@ WATCH_SECONDS = 0.1
 READY_SECONDS = 60.0
 FAREWELL_SECONDS = 2.0
 MAX_OUTAGE_PAUSE = 5.0
+REMIND_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -57,16 +60,35 @@ class Worker:
     def run(self, stop: threading.Event) -> None:
         database = Database.connect(self._settings.database_url)
         ticker = threading.Thread(target=self._keep_ticking, args=(database, stop), name="tick", daemon=True)
-        ticker.start()
         logger.info("worker started", extra={"worker": self.name, "queues": self._queues})
         try:
+            self._await_schema(database, stop)
+            ticker.start()
             self._work(database, stop)
         finally:
             if self._child is not None:
                 self._child.kill()
-            ticker.join(FAREWELL_SECONDS)
+            if ticker.is_alive():
+                ticker.join(FAREWELL_SECONDS)
             database.dispose()
             logger.info("worker stopped", extra={"worker": self.name})
+
+    def _await_schema(self, database: Database, stop: threading.Event) -> None:
+        """Until somebody has migrated the database; a schema that is newer than the code raises."""
+        say_at = time.monotonic()
+        while not stop.is_set():
+            try:
+                problem = schema_problem(database)
+            except SQLAlchemyError as reason:
+                problem = NotReady(f"the database does not answer: {str(reason).splitlines()[0]}")
+            if isinstance(problem, NewerSchema):
+                raise problem
+            if problem is None:
+                return
+            if (now := time.monotonic()) >= say_at:
+                logger.warning("waiting: %s", problem.detail, extra={"worker": self.name})
+                say_at = now + REMIND_SECONDS
+            stop.wait(self._tick_seconds)
 
     def _work(self, database: Database, stop: threading.Event) -> None:
         pause = self._settings.poll_seconds

@@ -5,6 +5,7 @@ any other belongs to its ranking. A shard's scores depend on nothing but the ens
 does not matter who writes them first."""
 
 import io
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -31,6 +32,8 @@ from app.usecases.given_rows import as_npy
 from app.usecases.load_ensemble import load_ensemble
 from app.usecases.request_ranking import target_key
 from bensemble_core.acquisition import KEPT, column_of, digest, kernels, resolve_acquisition
+
+logger = logging.getLogger(__name__)
 
 FUNCTION = "app.usecases.score_shards:score_shard"
 
@@ -184,6 +187,9 @@ def score_shard(task: Task, tell: Report) -> None:
 
 def prepare(settings: Settings) -> None:
     """Ahead of a worker's first job: the processes that will score, each with all that it takes imported and ready."""
+    if (reason := kernels.absence()) is not None:
+        advice = "scoring on a CPU is about 40 times slower without it; to mend that: pip install 'numba>=0.62'"
+        logger.warning("numba can't be used (%s): %s", reason, advice)
     executor_of(settings).prepare("app.usecases.score_shards:warm_up")
 
 

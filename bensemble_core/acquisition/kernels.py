@@ -1,7 +1,7 @@
 """One fused pass over logits, or log-probabilities, for every score that needs a row's own classes and no more.
 
 The formulas of `information.py` and `disagreement.py` are the reference, and what runs wherever this does not: on other
-devices and dtypes, where gradients are asked for, without numba (the extra `fast`), or with BENSEMBLE_KERNELS=off.
+devices and dtypes, where gradients are asked for, without numba (extras `fast`, `app`), or with BENSEMBLE_KERNELS=off.
 The choice never looks at the number of rows, and a row's bits depend on its own logits alone: not on the rows beside
 it, on how a pool is cut into chunks, nor on the number of threads.
 """
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, wraps
+from importlib import import_module
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -145,6 +146,15 @@ def warm_up() -> float:
     """
     start = time.perf_counter()
     return 0.0 if _compiled() is None else time.perf_counter() - start
+
+
+def absence() -> str | None:
+    """Why this installation has no fused pass, e.g. "No module named 'numba'"; None where it has one."""
+    try:
+        import_module("bensemble_core.acquisition.lanes")  # imports numba and looks at its version, compiles nothing
+    except ImportError as reason:
+        return str(reason)
+    return None
 
 
 @cache

@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import httpx
@@ -16,6 +18,7 @@ import pytest
 from app.cli import WORKERS, _parser, main
 from app.demo import STRATEGIES, Point, _judge, _text_plot, area
 from app.handlers import QUEUES
+from app.settings import get_settings
 from tests.app.upping import Up, clean_environment, service_up
 from tests.app.working import is_gone, wait_for
 
@@ -43,6 +46,7 @@ def test_up_starts_on_nothing_and_ctrl_c_leaves_no_process(tmp_path: Path) -> No
     with service_up(tmp_path) as up:
         assert httpx.get(f"{up.url}/readyz").status_code == 200
         assert up.said.count("bk_") == 1
+        assert "key create" not in up.said
         assert f"{up.url}/docs" in up.said
         headers = {"Authorization": f"Bearer {up.key}"}
         assert httpx.get(f"{up.url}/v1/projects", headers=headers).json() == {"items": [], "next_cursor": None}
@@ -53,12 +57,38 @@ def test_up_starts_on_nothing_and_ctrl_c_leaves_no_process(tmp_path: Path) -> No
         assert all(is_gone(pid) for pid in up.pids())
 
 
-def test_a_second_start_knows_its_keys_and_prints_none(tmp_path: Path) -> None:
-    made = run("key", "create", "--name", "first", env=clean_environment(tmp_path / "data"), cwd=tmp_path)
-    with service_up(tmp_path) as up:
-        headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
-        assert httpx.get(f"{up.url}/v1/projects", headers=headers).status_code == 200
-        assert "bk_" not in up.said
+def test_a_second_start_prints_no_key_but_how_to_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in clean_environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.argv", [".venv/bin/bensemble", "up"])
+    monkeypatch.setattr("app.logs.configure_logs", lambda *_: None)
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: nullcontext())  # the service answers at once
+
+    def run_nothing(_supervisor: object) -> int:
+        for thread in threading.enumerate():
+            if "_greet" in thread.name:
+                thread.join()
+        return 0
+
+    monkeypatch.setattr("app.cli.Supervisor.run", run_nothing)
+    get_settings.cache_clear()
+    try:
+        assert main(["up"]) == 0
+        first = capfd.readouterr().out
+        assert main(["up"]) == 0
+        second = capfd.readouterr().out
+        monkeypatch.setenv("BENSEMBLE_AUTH", "false")
+        get_settings.cache_clear()
+        assert main(["up"]) == 0
+    finally:
+        get_settings.cache_clear()
+    assert first.count("bk_") == 1
+    assert "key create" not in first
+    assert "bk_" not in second
+    assert "the one shown at the first start; for another:  .venv/bin/bensemble key create --name NAME\n" in second
+    assert "key" not in capfd.readouterr().out, "none is asked for"
 
 
 def test_up_killed_outright_takes_its_processes_along(tmp_path: Path) -> None:
