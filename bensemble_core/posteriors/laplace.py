@@ -36,11 +36,12 @@ class Laplace(Descent):
     """q(θ) = N(θ*, (H + δ)⁻¹): θ* the MAP, H the Gauss-Newton curvature of all N rows at it, δ the prior precision.
 
     (MacKay 1992; Ritter et al. 2018; Daxberger et al. 2021.) A module's own weights are the start, and with `epochs=0`
-    they are θ*. `structure`: "kron" has for every linear and convolution layer a block L ⊗ R + δ, drawn as
-    U_L [Z ⊘ √(l rᵀ + δ)] U_Rᵀ, with the bias a block of its own or (`bias="joint"`) a weight of the constant input 1,
-    and a diagonal block for parameters of any other layer (norms, embeddings); `damping="factored"` is the matrix
-    normal of Ritter et al. "diag" is exact on the diagonal; "full" is all of H, up to 5,000 parameters.
-    `subset="last_layer"`: only the last linear layer to run is uncertain, the rest is computed once.
+    they are θ*. `structure`: "kron" has for every linear and convolution layer a block L ⊗ R + δ, L summed over rows
+    and R their average, drawn by its symmetric root as U_L [(U_Lᵀ Z U_R) ⊘ √(l rᵀ + δ)] U_Rᵀ, with the bias a block of
+    its own or (`bias="joint"`) a weight of the constant input 1, and a diagonal block for parameters of any other layer
+    (norms, embeddings); `damping="factored"` is the matrix normal of Ritter et al. "diag" is exact on the diagonal;
+    "full" is all of H, up to 5,000 parameters. `subset="last_layer"`: only the last linear layer to run is uncertain,
+    the rest is computed once.
 
     `predictive="linearised"`: a member is f(x, θ*) + J(x) (θ − θ*), the model whose posterior this is (Immer et al.
     2021); "sampled": f(x, θ) itself. `prior_precision="marglik"` and `noise="marglik"` choose δ (one for all, or one a

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bensemble_core as bc
 from bensemble_core.linalg import Kronecker, gram
+from bensemble_core.posteriors.held_out import held_out_loss
 from bensemble_core.posteriors.laplace_state import from_state
 from bensemble_core.posteriors.network import look_at
 
@@ -359,6 +361,61 @@ def test_kronecker_algebra_is_that_of_the_matrix_written_out() -> None:
     torch.testing.assert_close(torch.kron(double.left(), double.right()), 2 * torch.kron(left, right))
     wide = torch.randn(50, 700, generator=g, dtype=torch.float64)
     torch.testing.assert_close(gram(wide), wide.T @ wide)
+
+
+def test_draws_are_the_same_in_whatever_basis_the_factors_were_diagonalised() -> None:
+    """Signs of eigenvectors, and the basis of equal eigenvalues, are decided by the CPU's library."""
+    g = torch.Generator().manual_seed(0)
+
+    def rotation(n: int) -> Tensor:
+        return torch.linalg.qr(torch.randn(n, n, generator=g, dtype=torch.float64)).Q
+
+    left, right = rotation(5), rotation(3)
+    one = Kronecker(
+        left_values=torch.tensor([0.0, 0.0, 2.0, 2.0, 9.0], dtype=torch.float64),
+        left_vectors=left,
+        right_values=torch.tensor([1.0, 3.0, 4.0], dtype=torch.float64),
+        right_vectors=right,
+        n_rows=9,
+    )
+    turned = torch.block_diag(rotation(2), rotation(2), -torch.ones(1, 1, dtype=torch.float64))
+    signs = torch.tensor([-1.0, 1.0, -1.0], dtype=torch.float64)
+    other = replace(one, left_vectors=left @ turned, right_vectors=right * signs)
+    z, delta = torch.randn(4, 5, 3, generator=g, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64)
+    for factored in (False, True):
+        a, b = (replace(k, factored=factored).draw(delta, z) for k in (one, other))
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_a_state_with_other_eigenvectors_of_the_same_curvature_gives_the_same_members(
+    trained: dict[str, tuple[nn.Module, Tensor, Tensor]],
+) -> None:
+    fitted = post_hoc(trained["mlp"])
+    state = {k: v * (-1) ** torch.arange(v.shape[-1]) if "_vectors/" in k else v for k, v in fitted.state.items()}
+    a, b = (f.sample(3, seed=1).stacked for f in (fitted, replace(fitted, state=state)))
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], rtol=1e-9, atol=1e-9)
+
+
+def test_a_precision_chosen_on_held_out_rows_does_not_depend_on_the_signs_of_eigenvectors(
+    trained: dict[str, tuple[nn.Module, Tensor, Tensor]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, x, y = trained["mlp"]
+    fitted = post_hoc(trained["mlp"])
+    names, blocks, deltas = from_state(fitted.problem, fitted.state, factored=False)
+    tensors = {k: v[0] for k, v in fitted.state.items() if not k.startswith("laplace/")}
+    loss = held_out_loss(
+        fitted.problem, look_at(fitted.problem, tensors, names), blocks, {}, bc.Data(x=x[:9], y=y[:9]), 0
+    )
+    before, eigh = loss(deltas), torch.linalg.eigh
+    signs = torch.tensor([1.0, -1.0, -1.0], dtype=torch.float64)
+
+    def other_signs(matrix: Tensor) -> tuple[Tensor, Tensor]:
+        values, vectors = eigh(matrix)
+        return values, vectors * signs
+
+    monkeypatch.setattr(torch.linalg, "eigh", other_signs)
+    assert abs(loss(deltas) - before) < 1e-10
 
 
 def test_the_factored_posterior_is_tighter(trained: dict[str, tuple[nn.Module, Tensor, Tensor]]) -> None:
