@@ -110,7 +110,7 @@ class Kronecker:
         right = (self.right() * self.n_rows + other.right() * other.n_rows) / max(1, n)
         return Kronecker.of(left, right, n, factored=self.factored)
 
-    def scaled(self, factor: float) -> "Kronecker":
+    def scaled(self, factor: float | Tensor) -> "Kronecker":
         return replace(self, left_values=self.left_values * factor)
 
     def left(self) -> Tensor:
@@ -145,7 +145,7 @@ class Diagonal:
     def plus(self, other: "Diagonal") -> "Diagonal":
         return Diagonal(diagonal=self.diagonal + other.diagonal)
 
-    def scaled(self, factor: float) -> "Diagonal":
+    def scaled(self, factor: float | Tensor) -> "Diagonal":
         return Diagonal(diagonal=self.diagonal * factor)
 
 
@@ -183,5 +183,5 @@ class Dense:
     def plus(self, other: "Dense") -> "Dense":
         return Dense(matrix=self.matrix + other.matrix)
 
-    def scaled(self, factor: float) -> "Dense":
+    def scaled(self, factor: float | Tensor) -> "Dense":
         return Dense(matrix=self.matrix * factor)

@@ -667,6 +667,54 @@ def test_an_update_with_the_posterior_as_prior_is_the_fit_to_all_rows(structure:
     assert int(both.state["laplace/n_rows"]) == 50
 
 
+def test_after_an_update_a_learnt_noise_is_that_of_a_fit_to_all_rows() -> None:
+    """Of a linear model, with the evidence and the spread that come with the noise."""
+    x, y = regression(60, 2)
+    options = EXACT | {"structure": "full", "likelihood": "gaussian", "prior": bc.Normal(scale=10.0), "epochs": 400}
+    whole = bc.fit("laplace", nn.Linear(2, 1), (x, y), **options)
+    for n_new in (1, 45):
+        first = bc.fit("laplace", nn.Linear(2, 1), (x[:-n_new], y[:-n_new]), **options)
+        updated = first.update((x[-n_new:], y[-n_new:]))
+        noises = [float(f.state["likelihood/log_noise"].exp()) for f in (updated, whole)]
+        assert noises[0] == pytest.approx(noises[1], rel=1e-4)
+        assert updated.log_evidence == pytest.approx(whole.log_evidence, abs=1e-3)
+        torch.testing.assert_close(updated.state["weight"], whole.state["weight"], rtol=1e-3, atol=0)
+        torch.testing.assert_close(updated.function_variance(x), whole.function_variance(x), rtol=2e-4, atol=0)
+
+
+@pytest.mark.parametrize("structure", ["kron", "diag", "full"])
+def test_the_noise_of_each_target_is_kept_through_an_update(structure: str) -> None:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(102, 2, generator=g)
+    y = x + torch.tensor([0.2, 1.0]) * torch.randn(102, 2, generator=g)
+    options: dict[str, Any] = {"likelihood": "gaussian", "structure": structure, "epochs": 40, "batch_size": 20}
+    options |= {"lr": 0.1}
+    first = bc.fit("laplace", nn.Linear(2, 2), (x[:100], y[:100]), **options)
+    updated = first.update((x[100:], y[100:]))
+    before, after = (f.sample(1).predict(x[:1]).variances[0, 0].sqrt() for f in (first, updated))
+    wide = torch.cat([x[:100], torch.ones(100, 1)], 1)
+    residuals = y[:100] - wide @ torch.linalg.lstsq(wide, y[:100]).solution
+    torch.testing.assert_close(before, residuals.square().mean(0).sqrt(), rtol=0.03, atol=0)
+    torch.testing.assert_close(after, before, rtol=0.05, atol=0)
+
+
+def test_five_updates_with_one_row_each_leave_a_network_as_good_as_it_was() -> None:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(605, 2, generator=g)
+    y = x[:, 0].sin() + 0.5 * torch.randn(605, generator=g)
+    fitted = bc.fit("laplace", {"name": "mlp", "hidden": [16]}, (x[:100], y[:100]), likelihood="gaussian", epochs=50)
+
+    def nll() -> float:
+        predictive = fitted.sample(30, seed=1).predict(x[105:])
+        return float(bc.metrics.nll(predictive, y[105:]))
+
+    first = nll()
+    for row in range(100, 105):
+        fitted = fitted.update((x[row : row + 1], y[row : row + 1]))
+    assert first < 0.9
+    assert nll() < first + 0.1
+
+
 def test_an_update_of_factors_is_their_sum_as_in_one_pass(trained: dict[str, tuple[nn.Module, Tensor, Tensor]]) -> None:
     net, x, y = trained["conv"]
     both = post_hoc((net, x[:20], y[:20])).update((x[20:], y[20:]), epochs=0)
