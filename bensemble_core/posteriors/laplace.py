@@ -40,9 +40,10 @@ class Laplace(Descent):
     they are θ*. `structure`: "kron" has for every linear and convolution layer a block L ⊗ R + δ, L summed over rows
     and R their average, drawn by its symmetric root as U_L [(U_Lᵀ Z U_R) ⊘ √(l rᵀ + δ)] U_Rᵀ, with the bias a block of
     its own or (`bias="joint"`) a weight of the constant input 1, and a diagonal block for parameters of any other layer
-    (norms, embeddings); `damping="factored"` is the matrix normal of Ritter et al. "diag" is exact on the diagonal;
-    "full" is all of H, up to 5,000 parameters. `subset="last_layer"`: only the last linear layer to run is uncertain,
-    the rest is computed once.
+    (norms, embeddings); `damping="factored"` takes (L/√N + √δ) ⊗ (√N R + √δ) for a weight's block, the matrix
+    normal of Ritter et al., a larger precision and so a tighter posterior; a bias with a block of its own and diagonal
+    blocks keep H + δ. "diag" is exact on the diagonal; "full" is all of H, up to 5,000 parameters.
+    `subset="last_layer"`: only the last linear layer to run is uncertain, the rest is computed once.
 
     `predictive="linearised"`: a member is f(x, θ*) + J(x) (θ − θ*), the model whose posterior this is (Immer et al.
     2021); "sampled": f(x, θ) itself. `prior_precision="marglik"` and `noise="marglik"` choose δ (one for all, or one a
@@ -66,7 +67,11 @@ class Laplace(Descent):
         default="own", metadata={"description": "of kron: a block of its own, or one with its layer's weight"}
     )
     damping: Literal["exact", "factored"] = field(
-        default="exact", metadata={"description": "of kron: L ⊗ R + δ, or (L + √δ) ⊗ (R + √δ)"}
+        default="exact",
+        metadata={
+            "description": "of a weight's block in kron, from N rows: L ⊗ R + δ, or (L/√N + √δ) ⊗ (√N R + √δ), which "
+            "is larger; a bias's own block and diagonal ones are H + δ"
+        },
     )
     prior_precision: Literal["given", "marglik", "validation"] = field(
         default="given", metadata={"description": "as the prior says, by log evidence, or by held-out rows"}

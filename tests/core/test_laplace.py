@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -416,6 +416,29 @@ def test_a_precision_chosen_on_held_out_rows_does_not_depend_on_the_signs_of_eig
 
     monkeypatch.setattr(torch.linalg, "eigh", other_signs)
     assert abs(loss(deltas) - before) < 1e-10
+
+
+def test_damping_does_what_its_description_says() -> None:
+    """A weight's block is (L/√N + √δ) ⊗ (√N R + √δ) instead of L ⊗ R + δ; the bias keeps H + δ."""
+    x, y = regression(25, 3)
+    x, y = x + 1, torch.stack([y, -y], 1)
+    net = nn.Linear(3, 2, dtype=torch.float64)
+    delta = torch.tensor(1 / TAU**2, dtype=torch.float64)
+    left, right = 25 / S**2 * torch.eye(2, dtype=torch.float64), x.T @ x / 25
+    eyes = [delta.sqrt() * torch.eye(n, dtype=torch.float64) for n in (2, 3)]
+    blocks = {
+        "exact": torch.kron(left, right) + delta * torch.eye(6, dtype=torch.float64),
+        "factored": torch.kron(left / 5 + eyes[0], 5 * right + eyes[1]),
+    }
+    for damping, precision_of_weight in blocks.items():
+        options: dict[str, Any] = {"likelihood": bc.Gaussian(noise=S), "prior": bc.Normal(scale=TAU), "epochs": 0}
+        fitted = bc.fit("laplace", net, (x, y), damping=damping, **options)
+        found = fitted.posterior.variances(fitted.problem, fitted.state)
+        exact = torch.linalg.inv(precision_of_weight).diagonal()
+        torch.testing.assert_close(found["weight"].flatten(), exact, rtol=1e-10, atol=0)
+        torch.testing.assert_close(found["bias"], (1 / (25 / S**2 + delta)).expand(2), rtol=1e-10, atol=0)
+    description = next(f for f in fields(bc.Laplace) if f.name == "damping").metadata["description"]
+    assert "(L/√N + √δ) ⊗ (√N R + √δ)" in description
 
 
 def test_the_factored_posterior_is_tighter(trained: dict[str, tuple[nn.Module, Tensor, Tensor]]) -> None:
