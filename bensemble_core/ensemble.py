@@ -56,6 +56,7 @@ class Ensemble:
     transform: Transform | None = None
     stored_plan: Plan | None = None  # read from a file, so that a row keeps its bits
     calibration: Calibration | None = None  # applied to every prediction
+    notes: tuple[str, ...] = ()  # what a reader of its predictions should know; kept in the file
 
     def __post_init__(self) -> None:
         if not self.stacked:

@@ -3,6 +3,10 @@
 Each class holds a curvature H ⪰ 0 in float64 and answers for the precision H + δ: its log-determinant, the diagonal of
 its inverse, draws from N(0, (H + δ)⁻¹), and the quadratic form. δ is a scalar for a Kronecker product, and broadcasts
 against the diagonal for the others.
+
+Eigenvectors are known up to their signs, and those of equal eigenvalues up to a rotation; which ones come out is
+decided by the CPU's library. Every answer here is a function of U f(λ) Uᵀ alone, so it is the same on every machine to
+rounding.
 """
 
 import math
@@ -28,12 +32,18 @@ def gram(a: Tensor) -> Tensor:
 
 
 def eigenbasis(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Values (≥ 0) and vectors of a symmetric positive semi-definite matrix, in float64."""
+    """Values (≥ 0) and vectors of a symmetric positive semi-definite matrix, in float64; of the vectors any basis."""
     wide = matrix.to(torch.float64)
     if not bool(wide.isfinite().all()):
         raise NotFinite("the curvature has entries that are not finite; are weights and rows of a sensible size?")
     values, vectors = torch.linalg.eigh((wide + wide.mT) / 2)
     return values.clamp(min=0), vectors
+
+
+def symmetric_root(matrix: Tensor) -> Tensor:
+    """S = Sᵀ with S S the matrix [..., P, P], symmetric and positive semi-definite to rounding; in float64."""
+    values, vectors = eigenbasis(matrix)
+    return (vectors * values.sqrt().unsqueeze(-2)) @ vectors.mT
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,8 +87,12 @@ class Kronecker:
         return self.values(delta).reciprocal().sum()
 
     def draw(self, delta: Tensor, z: Tensor) -> Tensor:
-        """z [M, O, I] standard normal -> U_L [z ⊘ √values] U_Rᵀ."""
-        return self.left_vectors @ (z / self.values(delta).sqrt()) @ self.right_vectors.mT
+        """z [M, O, I] standard normal -> U_L [(U_Lᵀ z U_R) ⊘ √values] U_Rᵀ, the symmetric root of the inverse times z.
+
+        U_L [z ⊘ √values] U_Rᵀ has the same covariance at half of the products, but is another draw in another basis.
+        """
+        rotated = self.left_vectors.mT @ z @ self.right_vectors
+        return self.left_vectors @ (rotated / self.values(delta).sqrt()) @ self.right_vectors.mT
 
     def quadratic(self, delta: Tensor, d: Tensor) -> Tensor:
         """vec(d)ᵀ (H + δ) vec(d) for d [O, I], in d's own dtype."""
@@ -96,7 +110,7 @@ class Kronecker:
         right = (self.right() * self.n_rows + other.right() * other.n_rows) / max(1, n)
         return Kronecker.of(left, right, n, factored=self.factored)
 
-    def scaled(self, factor: float) -> "Kronecker":
+    def scaled(self, factor: float | Tensor) -> "Kronecker":
         return replace(self, left_values=self.left_values * factor)
 
     def left(self) -> Tensor:
@@ -131,7 +145,7 @@ class Diagonal:
     def plus(self, other: "Diagonal") -> "Diagonal":
         return Diagonal(diagonal=self.diagonal + other.diagonal)
 
-    def scaled(self, factor: float) -> "Diagonal":
+    def scaled(self, factor: float | Tensor) -> "Diagonal":
         return Diagonal(diagonal=self.diagonal * factor)
 
 
@@ -169,5 +183,5 @@ class Dense:
     def plus(self, other: "Dense") -> "Dense":
         return Dense(matrix=self.matrix + other.matrix)
 
-    def scaled(self, factor: float) -> "Dense":
+    def scaled(self, factor: float | Tensor) -> "Dense":
         return Dense(matrix=self.matrix * factor)

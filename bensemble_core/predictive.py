@@ -204,7 +204,8 @@ class GaussianPredictive:
         """I(y; member), at least 0: [N].
 
         `moment_match`: ½ log(1 + Var_epistemic/σ̄²), with T outputs ½ log det(I + D^-½ Cov_epistemic D^-½), D = diag σ̄²,
-        σ̄² the members' mean noise; not bounded by ln M, so it degrades gently with few members.
+        σ̄² the members' mean noise; not bounded by ln M, so it degrades gently with few members; 0 where members
+        disagree about the noise alone (sds 1 and 10: 0, by `mixture` .433).
         `mixture`: mixture entropy minus expected entropy, never above ln M (one output only).
         """
         if method == "mixture":

@@ -1,8 +1,14 @@
 """The one descent loop: all members at once, progress and cancel, resumable bit for bit.
 
 Minimises, for each member on its own, −(1/N) [ (N/B) Σ_batch log p(y | x, θ) + log p(θ) ], or another objective with
-the same signature. All randomness is a function of (member's seed, epoch or step), so a member is the same whether it
-is trained alone or among others, and a snapshot needs no generator beyond its seed.
+the same signature. All randomness is a function of (member's seed, epoch or step), so a member has the same start,
+rows and noise whether it is trained alone or among others, bit for bit, and a snapshot needs no generator beyond its
+seed.
+
+Its arithmetic is the same to rounding only: an operation runs over all members at once, and how a number is rounded
+depends on its place there and on torch's threads. A long training magnifies that. After 100 epochs of an MLP with two
+layers of 50, trained by ones or twos instead of by eights, float32 weights differed by up to .08, float64 ones by
+4e-14. The same members on the same machine, with as many threads, end in the same bits.
 """
 
 import math

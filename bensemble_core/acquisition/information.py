@@ -19,6 +19,10 @@ _ESTIMATE = {
     "description": "Regression only: moment_match is ½ log(1 + Var_epistemic/σ²), mixture is the exact entropy of the "
     "members' mixture by quadrature (one output). Classification is always exact."
 }
+_ESTIMATE_OF_INFORMATION = {
+    "description": _ESTIMATE["description"] + " moment_match sees the members' means alone: where they disagree only "
+    "about the noise it is 0, and mixture is not."
+}
 
 
 @kernels.fused("entropy")
@@ -52,11 +56,15 @@ def eig(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Bald:
-    """Mutual information between the label and the member: rows the members disagree about."""
+    """Mutual information between the label and the member: rows the members disagree about.
+
+    For numbers, by default, rows whose means they disagree about. Two members with one mean and noise sds 1 and 10 have
+    0, with estimate="mixture" .433.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["bald"] = "bald"
-    estimate: Estimate = field(default="moment_match", metadata=_ESTIMATE)
+    estimate: Estimate = field(default="moment_match", metadata=_ESTIMATE_OF_INFORMATION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +73,7 @@ class Eig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["eig"] = "eig"
-    estimate: Estimate = field(default="moment_match", metadata=_ESTIMATE)
+    estimate: Estimate = field(default="moment_match", metadata=_ESTIMATE_OF_INFORMATION)
 
 
 @dataclass(frozen=True, kw_only=True)

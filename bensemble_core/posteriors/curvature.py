@@ -85,7 +85,7 @@ class Block:
         """dᵀ (H + δ) d of named [1, ...] tensors, in their dtype."""
         return self.curvature.quadratic(self.delta(deltas), self.join(offset)[0])
 
-    def scaled(self, factor: float) -> "Block":
+    def scaled(self, factor: float | Tensor) -> "Block":
         """The curvature times a number, as when the noise variance is divided by it."""
         return Block(names=self.names, shapes=self.shapes, curvature=self.curvature.scaled(factor))
 

@@ -2,8 +2,9 @@
 
 State, all with a leading axis of 1: μ under the parameters' own names, `log_sd/…` for the weights that have a
 distribution, `prior_mean/…` and `prior_sd/…` (which broadcast against them) for the prior it was fitted under, and
-after pruning `pruned/…` (true where a weight is exactly 0); `fitted/n_rows` counts the rows met under that prior. A
-weight without `log_sd/…` is a point.
+after pruning `pruned/…` (true where a weight is exactly 0); `fitted/n_rows` counts the rows met under that prior and
+those met before it, which are 0 but for an update (an earlier version kept the first number alone). A weight without
+`log_sd/…` is a point.
 """
 
 import math
@@ -248,16 +249,23 @@ def expected_gaussian(problem: Problem, state: Tensors) -> Shapes:
             fits = len(came) == len(shapes[name]) and all(a in (1, b) for a, b in zip(came, shapes[name], strict=True))
             found[prefix + name] = came if fits else shapes[name]
     found |= {PRUNED + n: shapes[n] for n in names if PRUNED + n in state}
-    return shapes | found | {N_ROWS: (1,)}
+    alone = N_ROWS in state and state[N_ROWS].ndim == 1
+    return shapes | found | {N_ROWS: (1,) if alone else (1, 2)}
 
 
-def of_rows(data: Data) -> dict[str, Tensor]:
-    return {N_ROWS: torch.tensor([data.n_rows], device=data.x.device)}
+def of_rows(data: Data, n_before: int = 0) -> dict[str, Tensor]:
+    """How many rows a state has met, under its prior and before that."""
+    return {N_ROWS: torch.tensor([[data.n_rows, n_before]], device=data.x.device)}
+
+
+def count_rows(state: Tensors) -> int:
+    """All rows a state has met; of one that an earlier version updated, the rows of that update alone."""
+    return int(state[N_ROWS].sum())
 
 
 def check_rows(state: Tensors, data: Data) -> None:
     """Raise unless these are as many rows as were fitted under the prior in the state."""
-    expected = int(state[N_ROWS])
+    expected = int(state[N_ROWS].flatten()[0])
     if data.n_rows != expected:
         raise InvalidData(
             f"the bound is on the evidence of the {expected} rows fitted under this prior, got {data.n_rows}; pass "

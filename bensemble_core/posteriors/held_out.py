@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.errors import InvalidData
+from bensemble_core.linalg import symmetric_root
 from bensemble_core.posteriors.curvature import Block, Deltas, function_covariance
 from bensemble_core.posteriors.network import Network
 from bensemble_core.randomness import generator, permutation
@@ -51,9 +52,7 @@ class HeldOutLoss:
     z: Tensor  # [S, H, O]
 
     def __call__(self, deltas: Deltas) -> float:
-        covariance = function_covariance(self.network, self.blocks, deltas, self.data.x).to(torch.float64)
-        values, vectors = torch.linalg.eigh((covariance + covariance.mT) / 2)
-        root = vectors * values.clamp(min=0).sqrt().unsqueeze(-2)  # [H, O, O]
+        root = symmetric_root(function_covariance(self.network, self.blocks, deltas, self.data.x))  # [H, O, O]
         draws = self.outputs + torch.einsum("hop,shp->sho", root, self.z)
         y = self.data.y if not self.data.y.is_floating_point() else self.data.y.to(torch.float64)
         y = y.expand(len(draws), *y.shape)

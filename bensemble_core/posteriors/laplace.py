@@ -14,7 +14,7 @@ from bensemble_core.likelihoods import FLOOR, LOG_NOISE, Gaussian, Heteroscedast
 from bensemble_core.members import zero_rows
 from bensemble_core.models.spec import outline, tensors_of, trainable_names
 from bensemble_core.models.transforms import Linearised, join
-from bensemble_core.objectives import Batch, Forward, Objective, split_extra
+from bensemble_core.objectives import Batch, Forward, split_extra
 from bensemble_core.posteriors.curvature import Block, Deltas, curvature, function_covariance
 from bensemble_core.posteriors.evidence import best_on_held_out, log_evidence, maximise_evidence
 from bensemble_core.posteriors.gaussian import in_units
@@ -22,6 +22,7 @@ from bensemble_core.posteriors.head import find_head, gives_the_outputs
 from bensemble_core.posteriors.held_out import held_out_loss, hold_out
 from bensemble_core.posteriors.laplace_state import EVIDENCE, PREFIX, ROWS, expected_state, from_state, to_state
 from bensemble_core.posteriors.network import Network, look_at
+from bensemble_core.posteriors.noise_belief import NoiseBelief
 from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import borrowed, draw_seed
@@ -36,10 +37,12 @@ class Laplace(Descent):
     """q(θ) = N(θ*, (H + δ)⁻¹): θ* the MAP, H the Gauss-Newton curvature of all N rows at it, δ the prior precision.
 
     (MacKay 1992; Ritter et al. 2018; Daxberger et al. 2021.) A module's own weights are the start, and with `epochs=0`
-    they are θ*. `structure`: "kron" has for every linear and convolution layer a block L ⊗ R + δ, drawn as
-    U_L [Z ⊘ √(l rᵀ + δ)] U_Rᵀ, with the bias a block of its own or (`bias="joint"`) a weight of the constant input 1,
-    and a diagonal block for parameters of any other layer (norms, embeddings); `damping="factored"` is the matrix
-    normal of Ritter et al. "diag" is exact on the diagonal; "full" is all of H, up to 5,000 parameters.
+    they are θ*. `structure`: "kron" has for every linear and convolution layer a block L ⊗ R + δ, L summed over rows
+    and R their average, drawn by its symmetric root as U_L [(U_Lᵀ Z U_R) ⊘ √(l rᵀ + δ)] U_Rᵀ, with the bias a block of
+    its own or (`bias="joint"`) a weight of the constant input 1, and a diagonal block for parameters of any other layer
+    (norms, embeddings); `damping="factored"` takes (L/√N + √δ) ⊗ (√N R + √δ) for a weight's block, the matrix
+    normal of Ritter et al., a larger precision and so a tighter posterior; a bias with a block of its own and diagonal
+    blocks keep H + δ. "diag" is exact on the diagonal; "full" is all of H, up to 5,000 parameters.
     `subset="last_layer"`: only the last linear layer to run is uncertain, the rest is computed once.
 
     `predictive="linearised"`: a member is f(x, θ*) + J(x) (θ − θ*), the model whose posterior this is (Immer et al.
@@ -64,7 +67,11 @@ class Laplace(Descent):
         default="own", metadata={"description": "of kron: a block of its own, or one with its layer's weight"}
     )
     damping: Literal["exact", "factored"] = field(
-        default="exact", metadata={"description": "of kron: L ⊗ R + δ, or (L + √δ) ⊗ (R + √δ)"}
+        default="exact",
+        metadata={
+            "description": "of a weight's block in kron, from N rows: L ⊗ R + δ, or (L/√N + √δ) ⊗ (√N R + √δ), which "
+            "is larger; a bias's own block and diagonal ones are H + δ"
+        },
     )
     prior_precision: Literal["given", "marglik", "validation"] = field(
         default="given", metadata={"description": "as the prior says, by log evidence, or by held-out rows"}
@@ -164,36 +171,42 @@ class Laplace(Descent):
         Then H grows by the curvature of the new rows at the new mean. Dense and diagonal curvatures add; of two
         Kronecker products (L₁ ⊗ R₁) + (L₂ ⊗ R₂) the sum is replaced by (L₁ + L₂) ⊗ (N₁R₁ + N₂R₂)/(N₁ + N₂), as if all
         rows had been seen in one pass. The prior precisions stay. Log evidences add: log p(D) + log p(D' | D).
+
+        A learnt noise variance v is found with θ, the N rows before having a say in it by −(N/2)(log v + v*/v), v* what
+        they left (see noise_belief.py), and H is that under v: H v*/v. So a linear model ends where a fit to all rows
+        would, but for the prior's pull at the old noise; with several targets H is scaled by their average v*/v.
         """
         seed = draw_seed(rng)
         members = {k: v for k, v in state.items() if not k.startswith(PREFIX)}
         theta, fixed = start_members(problem, [seed], warm=members, from_weights=True, device=data.x.device)
         names, blocks, deltas = from_state(problem, state, factored=self.damping == "factored")
         frozen = {k: v for k, v in theta.items() if k not in names and k != LOG_NOISE}  # a trunk has no posterior
-        centre = {n: theta[n].clone() for n in names}
-        free = {k: v for k, v in theta.items() if k not in frozen}
-        objective = _around(centre, blocks, deltas)
+        before = _Before(
+            centre={n: theta[n].clone() for n in names},
+            blocks=blocks,
+            deltas=deltas,
+            noise=NoiseBelief.of(problem, state, int(state[ROWS][0])),
+        )
         noted = _Noted(report)
         trained = descend(
             problem,
             data,
-            theta=free,
+            theta={k: v for k, v in theta.items() if k not in frozen},
             fixed={**fixed, **frozen},
             options=self,
             seeds=[seed],
-            objective=objective,
+            objective=before.objective,
             resume=resume or None,
             report=noted,
         )
         new = {**trained.theta, **trained.fixed}
         tensors, extra = split_extra({k: v[0] for k, v in new.items()})
         added, outputs = self._curvature(problem, look_at(problem, tensors, names), extra, data, noted)
-        total = [old.plus(more) for old, more in zip(blocks, added, strict=True)]
-        log_lik = problem.likelihood.log_prob(outputs, data.y, extra).to(torch.float64).sum()
-        offset = {n: (new[n] - centre[n]).to(torch.float64) for n in names}
-        gain = log_lik
+        total = [old.plus(more) for old, more in zip(before.blocks_under(extra), added, strict=True)]
+        gain = problem.likelihood.log_prob(outputs, data.y, extra).to(torch.float64).sum()
+        gain = gain - before.loss({k: v.to(torch.float64) for k, v in new.items()}, extra)
         for old, now in zip(blocks, total, strict=True):
-            gain = gain + 0.5 * (old.log_det(deltas) - now.log_det(deltas) - old.quadratic(deltas, offset))
+            gain = gain + 0.5 * (old.log_det(deltas) - now.log_det(deltas))
         evidence = state[EVIDENCE][0] + gain + in_units(problem, data.n_rows)
         return {**new, **to_state(total, deltas, evidence, int(state[ROWS][0]) + data.n_rows)}
 
@@ -319,17 +332,34 @@ def _precision(problem: Problem) -> float:
     return 1 / problem.prior.scale**2 if isinstance(problem.prior, Normal) else 1.0
 
 
-def _around(centre: Tensors, blocks: Sequence[Block], deltas: Deltas) -> Objective:
-    """−(1/B) Σ log p(y | x, θ) + (1/2N) (θ − centre)ᵀ (H + δ) (θ − centre)."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Before:
+    """What was known before an update, as a loss of θ and of the noise."""
 
-    def objective(problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
+    centre: Tensors  # θ* of the uncertain parameters, [1, ...]
+    blocks: Sequence[Block]
+    deltas: Deltas
+    noise: NoiseBelief | None
+
+    def objective(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
+        """−(1/B) Σ log p(y | x, θ) and 1/N of the loss."""
         weights, extra = split_extra(theta)
         loss = -problem.likelihood.log_prob(forward(weights, batch.x), batch.y, extra).mean(-1)
-        offset = {n: weights[n] - centre[n] for n in centre}
-        pull = torch.stack([block.quadratic(deltas, offset) for block in blocks]).sum()
-        return loss + 0.5 * pull / batch.n_rows
+        return loss + self.loss(weights, extra) / batch.n_rows
 
-    return objective
+    def loss(self, weights: Tensors, extra: Tensors) -> Tensor:
+        """½ (θ − θ*)ᵀ (H + δ) (θ − θ*) with H under the noise in `extra`, and what that noise costs: []."""
+        offset = {n: weights[n] - self.centre[n] for n in self.centre}
+        blocks = self.blocks_under(extra)
+        pull = 0.5 * torch.stack([block.quadratic(self.deltas, offset) for block in blocks]).sum()
+        return pull if self.noise is None else pull - self.noise.log_prob(extra)
+
+    def blocks_under(self, extra: Tensors) -> Sequence[Block]:
+        """The curvature of the rows before, had their noise been the one in `extra`."""
+        if self.noise is None:
+            return self.blocks
+        ratio = self.noise.ratio(extra)
+        return [block.scaled(ratio) for block in self.blocks]
 
 
 def _check_linearises(problem: Problem, names: Sequence[str]) -> None:

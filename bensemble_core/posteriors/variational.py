@@ -10,6 +10,7 @@ from torch import Tensor
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.io import above, below
+from bensemble_core.likelihoods import LOG_NOISE
 from bensemble_core.members import gather
 from bensemble_core.models.local import SD, LocalNoise, find_local
 from bensemble_core.objectives import Batch, Forward, split_extra
@@ -21,6 +22,7 @@ from bensemble_core.posteriors.gaussian import (
     as_prior,
     check_gaussian,
     check_rows,
+    count_rows,
     descend_after_map,
     expected_gaussian,
     fixed_prior,
@@ -38,6 +40,7 @@ from bensemble_core.posteriors.gaussian import (
     total_kl,
     with_points,
 )
+from bensemble_core.posteriors.noise_belief import NoiseBelief
 from bensemble_core.randomness import borrowed, derive, draw_seed, generator
 from bensemble_core.training import count_steps, descend
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
@@ -81,9 +84,10 @@ class MFVI(Factorised):
     Points (biases and normalisation by option) are MAP estimates under the prior, the noise of a likelihood is a point
     with a flat one. With `patience` the held-out loss is that of the network of means.
 
-    `update` takes q as the prior of new rows: N counts these alone, points and learnt noise stay as they are, as does
-    what was pruned. With a diagonal XᵀX of each part two updates give the batch answer; otherwise the variances are
-    those of the batch for a linear model, the means are not.
+    `update` takes q as the prior of new rows: N counts these alone, points stay as they are, as does what was pruned.
+    A learnt noise moves on with the new rows, all rows before having their say in it (see noise_belief.py). Given the
+    noise, with a diagonal XᵀX of each part two updates give the batch answer; otherwise the variances are those of the
+    batch for a linear model, the means are not.
     """
 
     name: Literal["mfvi"] = "mfvi"
@@ -160,7 +164,11 @@ class MFVI(Factorised):
         seed = derive(draw_seed(rng), 0)
         prior, pruned = as_prior(state), below(PRUNED, state)
         moving, points = split_points(state)
-        objective, transform = self._objective(problem, moving, points, prior, pruned)
+        before = count_rows(state)
+        belief = NoiseBelief.of(problem, state, before)
+        if belief is not None:
+            moving[LOG_NOISE] = points.pop(LOG_NOISE)
+        objective, transform = self._objective(problem, moving, points, prior, pruned, belief=belief)
         trained = descend(
             problem,
             data,
@@ -174,7 +182,7 @@ class MFVI(Factorised):
             resume=resume,
             report=report,
         )
-        return {**trained.theta, **trained.fixed, **prior, **above(PRUNED, pruned), **of_rows(data)}
+        return {**trained.theta, **trained.fixed, **prior, **above(PRUNED, pruned), **of_rows(data, before)}
 
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
         """n draws of the weights, one for each member and the whole pool."""
@@ -222,6 +230,7 @@ class MFVI(Factorised):
         *,
         learn: Literal["fixed", "learnt", "ard"] = "fixed",
         travel: float = 0.0,
+        belief: NoiseBelief | None = None,
     ) -> tuple["_Elbo", LocalNoise | None]:
         layers: tuple[str, ...] = ()
         head: str | None = None
@@ -240,6 +249,7 @@ class MFVI(Factorised):
             takes_moments=head is not None,
             extra=split_extra(fixed)[1],
             pruned=pruned,
+            belief=belief,
         )
         return objective, LocalNoise(layers=layers, head=head) if layers else None
 
@@ -257,12 +267,16 @@ class _Elbo:
     takes_moments: bool  # the network gives means and variances of its outputs
     extra: Tensors  # the likelihood's own that are not trained
     pruned: Tensors
+    belief: NoiseBelief | None  # of an update: what the rows before it said of the noise
 
     def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
         x = one_group(problem, batch.x)
         each = self.log_likelihood(problem, forward, theta, x, batch.y[0], self.samples, batch.seeds[0])
         prior = self.prior_of(theta, batch.done)
-        loss = -each.mean() / self.temperature + total_kl(theta, prior, self.pruned) / batch.n_rows
+        gained = each.mean()
+        if self.belief is not None:
+            gained = gained + self.belief.log_prob(theta) / batch.n_rows
+        loss = -gained / self.temperature + total_kl(theta, prior, self.pruned) / batch.n_rows
         return (loss - log_prior_of_points(problem, theta) / batch.n_rows)[None]
 
     def log_likelihood(

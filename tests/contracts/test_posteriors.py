@@ -280,6 +280,22 @@ def test_an_update_starts_from_the_state(name: str) -> None:
     assert not same(updated.state, fitted.state)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if hasattr(bc.POSTERIORS[name], "update")])
+def test_an_update_with_one_row_hardly_moves_a_noise_that_a_hundred_rows_have_taught(name: str) -> None:
+    """The others are fitted to all rows again."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(101, 2, generator=g)
+    y = x @ torch.tensor([1.0, -0.5]) + 0.5 * torch.randn(101, generator=g)
+    known = {f.name for f in dataclasses.fields(bc.POSTERIORS[name])}
+    wanted = {"epochs": 40 if "lr" in known else 3, "batch_size": 20, "lr": 0.1}
+    options = {k: v for k, v in wanted.items() if k in known}
+    fitted = bc.fit(name, nn.Linear(2, 1), (x[:100], y[:100]), likelihood="gaussian", **options)
+    updated = fitted.update((x[100:], y[100:]))
+    before, after = (float(f.sample(1).predict(x[:1]).variances[0, 0]) ** 0.5 for f in (fitted, updated))
+    assert before == pytest.approx(0.5, rel=0.1)
+    assert after == pytest.approx(before, rel=0.03)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_double_precision_stays_double(name: str) -> None:
     x, y = data(name)

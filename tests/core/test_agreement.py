@@ -1,5 +1,7 @@
 """Members that cannot or do not disagree: information is exactly 0, and the ranking says that it tells nothing."""
 
+from dataclasses import fields
+
 import pytest
 import torch
 from torch import Tensor
@@ -99,3 +101,18 @@ def test_regression_members_that_agree_score_exactly_zero(n_members: int, acquis
     options = resolve_acquisition(acquisition)
     rows = Rows(seed=0, first=0, count=30, target=predictive)
     assert not ACQUISITIONS[options.name].score(predictive, options, rows).any()
+
+
+@pytest.mark.parametrize("name", ["bald", "eig"])
+def test_disagreement_about_the_noise_alone_is_seen_by_the_mixture_and_not_by_the_moment_match(name: str) -> None:
+    """Noise sds 1 and 10 about one mean; what is said of `estimate` says so."""
+    means = torch.zeros(2, 1, dtype=torch.float64)
+    predictive = GaussianPredictive(means=means, variances=torch.tensor([[1.0], [100.0]], dtype=torch.float64))
+    rows, found = Rows(seed=0, first=0, count=1), {}
+    for estimate in ("moment_match", "mixture"):
+        options = resolve_acquisition({"name": name, "estimate": estimate})
+        found[estimate] = float(ACQUISITIONS[name].score(predictive, options, rows))
+    assert found["moment_match"] == 0
+    assert found["mixture"] == pytest.approx(0.4333, abs=1e-4)
+    described = next(f for f in fields(ACQUISITIONS[name].options) if f.name == "estimate").metadata["description"]
+    assert "only about the noise it is 0" in described

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bensemble_core as bc
 from bensemble_core.linalg import Kronecker, gram
+from bensemble_core.posteriors.held_out import held_out_loss
 from bensemble_core.posteriors.laplace_state import from_state
 from bensemble_core.posteriors.network import look_at
 
@@ -361,6 +363,84 @@ def test_kronecker_algebra_is_that_of_the_matrix_written_out() -> None:
     torch.testing.assert_close(gram(wide), wide.T @ wide)
 
 
+def test_draws_are_the_same_in_whatever_basis_the_factors_were_diagonalised() -> None:
+    """Signs of eigenvectors, and the basis of equal eigenvalues, are decided by the CPU's library."""
+    g = torch.Generator().manual_seed(0)
+
+    def rotation(n: int) -> Tensor:
+        return torch.linalg.qr(torch.randn(n, n, generator=g, dtype=torch.float64)).Q
+
+    left, right = rotation(5), rotation(3)
+    one = Kronecker(
+        left_values=torch.tensor([0.0, 0.0, 2.0, 2.0, 9.0], dtype=torch.float64),
+        left_vectors=left,
+        right_values=torch.tensor([1.0, 3.0, 4.0], dtype=torch.float64),
+        right_vectors=right,
+        n_rows=9,
+    )
+    turned = torch.block_diag(rotation(2), rotation(2), -torch.ones(1, 1, dtype=torch.float64))
+    signs = torch.tensor([-1.0, 1.0, -1.0], dtype=torch.float64)
+    other = replace(one, left_vectors=left @ turned, right_vectors=right * signs)
+    z, delta = torch.randn(4, 5, 3, generator=g, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64)
+    for factored in (False, True):
+        a, b = (replace(k, factored=factored).draw(delta, z) for k in (one, other))
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_a_state_with_other_eigenvectors_of_the_same_curvature_gives_the_same_members(
+    trained: dict[str, tuple[nn.Module, Tensor, Tensor]],
+) -> None:
+    fitted = post_hoc(trained["mlp"])
+    state = {k: v * (-1) ** torch.arange(v.shape[-1]) if "_vectors/" in k else v for k, v in fitted.state.items()}
+    a, b = (f.sample(3, seed=1).stacked for f in (fitted, replace(fitted, state=state)))
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], rtol=1e-9, atol=1e-9)
+
+
+def test_a_precision_chosen_on_held_out_rows_does_not_depend_on_the_signs_of_eigenvectors(
+    trained: dict[str, tuple[nn.Module, Tensor, Tensor]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, x, y = trained["mlp"]
+    fitted = post_hoc(trained["mlp"])
+    names, blocks, deltas = from_state(fitted.problem, fitted.state, factored=False)
+    tensors = {k: v[0] for k, v in fitted.state.items() if not k.startswith("laplace/")}
+    loss = held_out_loss(
+        fitted.problem, look_at(fitted.problem, tensors, names), blocks, {}, bc.Data(x=x[:9], y=y[:9]), 0
+    )
+    before, eigh = loss(deltas), torch.linalg.eigh
+    signs = torch.tensor([1.0, -1.0, -1.0], dtype=torch.float64)
+
+    def other_signs(matrix: Tensor) -> tuple[Tensor, Tensor]:
+        values, vectors = eigh(matrix)
+        return values, vectors * signs
+
+    monkeypatch.setattr(torch.linalg, "eigh", other_signs)
+    assert abs(loss(deltas) - before) < 1e-10
+
+
+def test_damping_does_what_its_description_says() -> None:
+    """A weight's block is (L/√N + √δ) ⊗ (√N R + √δ) instead of L ⊗ R + δ; the bias keeps H + δ."""
+    x, y = regression(25, 3)
+    x, y = x + 1, torch.stack([y, -y], 1)
+    net = nn.Linear(3, 2, dtype=torch.float64)
+    delta = torch.tensor(1 / TAU**2, dtype=torch.float64)
+    left, right = 25 / S**2 * torch.eye(2, dtype=torch.float64), x.T @ x / 25
+    eyes = [delta.sqrt() * torch.eye(n, dtype=torch.float64) for n in (2, 3)]
+    blocks = {
+        "exact": torch.kron(left, right) + delta * torch.eye(6, dtype=torch.float64),
+        "factored": torch.kron(left / 5 + eyes[0], 5 * right + eyes[1]),
+    }
+    for damping, precision_of_weight in blocks.items():
+        options: dict[str, Any] = {"likelihood": bc.Gaussian(noise=S), "prior": bc.Normal(scale=TAU), "epochs": 0}
+        fitted = bc.fit("laplace", net, (x, y), damping=damping, **options)
+        found = fitted.posterior.variances(fitted.problem, fitted.state)
+        exact = torch.linalg.inv(precision_of_weight).diagonal()
+        torch.testing.assert_close(found["weight"].flatten(), exact, rtol=1e-10, atol=0)
+        torch.testing.assert_close(found["bias"], (1 / (25 / S**2 + delta)).expand(2), rtol=1e-10, atol=0)
+    description = next(f for f in fields(bc.Laplace) if f.name == "damping").metadata["description"]
+    assert "(L/√N + √δ) ⊗ (√N R + √δ)" in description
+
+
 def test_the_factored_posterior_is_tighter(trained: dict[str, tuple[nn.Module, Tensor, Tensor]]) -> None:
     exact, factored = (post_hoc(trained["mlp"], damping=d) for d in ("exact", "factored"))
     a, b = (f.posterior.variances(f.problem, f.state) for f in (exact, factored))
@@ -608,6 +688,54 @@ def test_an_update_with_the_posterior_as_prior_is_the_fit_to_all_rows(structure:
     torch.testing.assert_close(variances, torch.linalg.inv(precision(x)).diagonal(), rtol=1e-9, atol=0)
     assert abs(both.log_evidence - marginal(x, y)) < 1e-8
     assert int(both.state["laplace/n_rows"]) == 50
+
+
+def test_after_an_update_a_learnt_noise_is_that_of_a_fit_to_all_rows() -> None:
+    """Of a linear model, with the evidence and the spread that come with the noise."""
+    x, y = regression(60, 2)
+    options = EXACT | {"structure": "full", "likelihood": "gaussian", "prior": bc.Normal(scale=10.0), "epochs": 400}
+    whole = bc.fit("laplace", nn.Linear(2, 1), (x, y), **options)
+    for n_new in (1, 45):
+        first = bc.fit("laplace", nn.Linear(2, 1), (x[:-n_new], y[:-n_new]), **options)
+        updated = first.update((x[-n_new:], y[-n_new:]))
+        noises = [float(f.state["likelihood/log_noise"].exp()) for f in (updated, whole)]
+        assert noises[0] == pytest.approx(noises[1], rel=1e-4)
+        assert updated.log_evidence == pytest.approx(whole.log_evidence, abs=1e-3)
+        torch.testing.assert_close(updated.state["weight"], whole.state["weight"], rtol=1e-3, atol=0)
+        torch.testing.assert_close(updated.function_variance(x), whole.function_variance(x), rtol=2e-4, atol=0)
+
+
+@pytest.mark.parametrize("structure", ["kron", "diag", "full"])
+def test_the_noise_of_each_target_is_kept_through_an_update(structure: str) -> None:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(102, 2, generator=g)
+    y = x + torch.tensor([0.2, 1.0]) * torch.randn(102, 2, generator=g)
+    options: dict[str, Any] = {"likelihood": "gaussian", "structure": structure, "epochs": 40, "batch_size": 20}
+    options |= {"lr": 0.1}
+    first = bc.fit("laplace", nn.Linear(2, 2), (x[:100], y[:100]), **options)
+    updated = first.update((x[100:], y[100:]))
+    before, after = (f.sample(1).predict(x[:1]).variances[0, 0].sqrt() for f in (first, updated))
+    wide = torch.cat([x[:100], torch.ones(100, 1)], 1)
+    residuals = y[:100] - wide @ torch.linalg.lstsq(wide, y[:100]).solution
+    torch.testing.assert_close(before, residuals.square().mean(0).sqrt(), rtol=0.03, atol=0)
+    torch.testing.assert_close(after, before, rtol=0.05, atol=0)
+
+
+def test_five_updates_with_one_row_each_leave_a_network_as_good_as_it_was() -> None:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(605, 2, generator=g)
+    y = x[:, 0].sin() + 0.5 * torch.randn(605, generator=g)
+    fitted = bc.fit("laplace", {"name": "mlp", "hidden": [16]}, (x[:100], y[:100]), likelihood="gaussian", epochs=50)
+
+    def nll() -> float:
+        predictive = fitted.sample(30, seed=1).predict(x[105:])
+        return float(bc.metrics.nll(predictive, y[105:]))
+
+    first = nll()
+    for row in range(100, 105):
+        fitted = fitted.update((x[row : row + 1], y[row : row + 1]))
+    assert first < 0.9
+    assert nll() < first + 0.1
 
 
 def test_an_update_of_factors_is_their_sum_as_in_one_pass(trained: dict[str, tuple[nn.Module, Tensor, Tensor]]) -> None:

@@ -1,6 +1,7 @@
 """The descent loop: resuming, cancelling, grouping of members, generators, early stopping."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -131,14 +132,34 @@ def test_plain_stacks_agree_with_vmap_of_the_same_layers() -> None:
         torch.testing.assert_close(plain.state[name], own.state[f"net.{name}"], rtol=1e-9, atol=1e-9)
 
 
-def test_a_member_is_the_same_alone_and_among_others() -> None:
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_member_alone_or_among_others_is_the_same_to_rounding(size: int) -> None:
     x, y = data()
     problem, rows = problem_of({"name": "mlp", "hidden": [8]}, x.double(), y)
+    seeds = [derive(1, m) for m in range(8)]
+    many = train(problem, rows, seeds, epochs=10, batch_size=16)
+    few = train(problem, rows, seeds[3 : 3 + size], epochs=10, batch_size=16)
+    for name in many.theta:
+        torch.testing.assert_close(many.theta[name][3 : 3 + size], few.theta[name], rtol=1e-10, atol=1e-10)
+
+
+def test_a_member_alone_or_among_others_has_the_same_start_rows_and_noise_bit_for_bit() -> None:
+    x, y = data()
+    problem, rows = problem_of({"name": "mlp", "hidden": [8]}, x, y)
     seeds = [derive(1, m) for m in range(5)]
-    group = train(problem, rows, seeds, epochs=10, batch_size=16)
-    alone = train(problem, rows, seeds[3:4], epochs=10, batch_size=16)
-    for name in group.theta:
-        torch.testing.assert_close(group.theta[name][3:4], alone.theta[name], rtol=1e-10, atol=1e-10)
+    met: list[Tensor] = []
+
+    def augment(batch: Tensor, rng: torch.Generator) -> Tensor:
+        met.append(batch + torch.randn(batch.shape, generator=rng))
+        return met[-1]
+
+    for own in (seeds, seeds[3:4]):
+        train(problem, replace(rows, augment=augment), own, epochs=2, batch_size=16)
+    many, alone = met[3:-8:5], met[-8:]  # of the fourth member, in two epochs of four steps
+    assert len(many) == len(alone) == 8
+    assert all(torch.equal(a, b) for a, b in zip(many, alone, strict=True))
+    group, one = (start_members(problem, s, warm=None, from_weights=False, device=x.device)[0] for s in (seeds, own))
+    assert all(torch.equal(group[name][3:4], one[name]) for name in one)
 
 
 def test_members_start_apart_and_see_rows_in_their_own_order() -> None:
