@@ -26,7 +26,6 @@ from bensemble_core.options import seed_of
 from bensemble_core.scoring import CHUNK_ROWS
 
 BAD_USAGE = 2
-DRAWS = 20  # of a fitted posterior, as many as a training over REST keeps unless told otherwise
 
 
 def rank_files(arguments: argparse.Namespace) -> int:
@@ -92,7 +91,7 @@ def _rank(arguments: argparse.Namespace) -> str:
             seed=arguments.seed,
             gather=gather,
         )
-        for note in chosen.notes:
+        for note in (*ensemble.notes, *chosen.notes):
             print(f"note: {note}", file=sys.stderr)
         return _csv(chosen.rows.tolist(), keys.of(chosen.rows.numpy()), chosen.scores.tolist())
 
@@ -112,7 +111,7 @@ def _load(path: Path, seed: int) -> "bc.Ensemble":
         pass
     found = bc.load(path, device=_device())
     if isinstance(found, bc.Fitted):
-        found = found.sample(DRAWS, seed=seed)
+        found = found.sample(seed=seed)
     assert isinstance(found, bc.Ensemble)
     return found
 

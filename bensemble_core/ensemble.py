@@ -56,6 +56,7 @@ class Ensemble:
     transform: Transform | None = None
     stored_plan: Plan | None = None  # read from a file, so that a row keeps its bits
     calibration: Calibration | None = None  # applied to every prediction
+    notes: tuple[str, ...] = ()  # what a reader of its predictions should know; kept in the file
 
     def __post_init__(self) -> None:
         if not self.stacked:
@@ -195,6 +196,7 @@ class Ensemble:
             "problem": io.problem_header(self.problem),
             "transform": None if self.transform is None else self.transform.to_json(),
             "plan": asdict(self.plan),
+            "notes": list(self.notes),
         }
         tensors = {
             **io.problem_tensors(self.problem),
@@ -222,6 +224,7 @@ class Ensemble:
                 transform=transform_from_json(header["transform"]),
                 stored_plan=_plan_from(header["plan"]),
                 calibration=Calibration.from_tensors(io.below("calibration/", tensors), problem.likelihood),
+                notes=_notes_from(header.get("notes", [])),  # there were none once
             )
             expected = made._expected()
         named = {**io.above("stacked/", made.stacked), **io.above("shared/", made.shared)}
@@ -295,6 +298,12 @@ def _plan_from(spec: Mapping[str, Any]) -> Plan:
             f"{', '.join(get_args(Layout))}, and is compiled or not; got {dict(spec)}"
         )
     return Plan(mode=mode, rows=rows, layout=layout, compiled=compiled)
+
+
+def _notes_from(notes: Any) -> tuple[str, ...]:
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise InvalidFile(f"notes are a list of sentences, got {notes!r:.80}")
+    return tuple(notes)
 
 
 def _trial_rows(problem: Problem, n: int) -> Tensor:

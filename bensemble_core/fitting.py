@@ -44,6 +44,7 @@ from bensemble_core.types import (
 )
 
 _FIT, _SAMPLE = 1, 2  # branches of a seed
+_DRAWS = 20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,12 +59,19 @@ class Fitted:
     n_latest: int | None = None  # of these, how many came last, with what was known before as their prior; None: all
 
     @own_modes()
-    def sample(self, n: int = 20, *, seed: int = 0) -> Ensemble:
-        """Exactly n draws of a density; min(n, S) evenly thinned of a method that keeps S members."""
-        n = options.whole(n, "the number of members")
-        if n < 1:
-            raise InvalidOption(f"sample draws at least 1 member, got {n}")
-        return self.posterior.sample(self.problem, self.state, n, rng=generator(seed, _SAMPLE))
+    def sample(self, n: int | None = None, *, seed: int = 0) -> Ensemble:
+        """Exactly n draws of a density (20 unless given); min(n, S) evenly thinned of a method that keeps S members.
+
+        Where that is fewer than were asked for, `Ensemble.notes` says so.
+        """
+        wanted = _DRAWS if n is None else options.whole(n, "the number of members")
+        if wanted < 1:
+            raise InvalidOption(f"sample draws at least 1 member, got {wanted}")
+        drawn = self.posterior.sample(self.problem, self.state, wanted, rng=generator(seed, _SAMPLE))
+        if n is None or drawn.n_members >= wanted:
+            return drawn
+        note = f"{wanted} members were asked for and {drawn.n_members} drawn: this {self.posterior.name} keeps no more"
+        return replace(drawn, notes=(*drawn.notes, note))
 
     @own_modes()
     def predict(self, x: Rows) -> Predictive:
