@@ -23,7 +23,8 @@ from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive,
 from bensemble_core.types import Family, Likelihood, Tensors
 
 if TYPE_CHECKING:
-    from bensemble_core.ensemble import Ensemble, Rows
+    from bensemble_core.ensemble import Ensemble
+    from bensemble_core.rows import Rows
 
 Kind: TypeAlias = Literal["temperature", "vector"]
 _KINDS = ("temperature", "vector")

@@ -1,16 +1,12 @@
 """Ensemble: M posterior draws as named tensors, with a deterministic predict."""
 
-import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -36,9 +32,8 @@ from bensemble_core.objectives import split_extra
 from bensemble_core.options import whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.representative import representative
+from bensemble_core.rows import Rows, as_rows, indices_checked, plain_numbers
 from bensemble_core.types import Family, Problem, Shapes, Tensors, Transform
-
-Rows: TypeAlias = Tensor | npt.NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -320,48 +315,3 @@ def _agree(one: Predictive, other: Predictive) -> bool:
     assert isinstance(other, GaussianPredictive)
     same = torch.allclose(one.means, other.means, rtol=1e-4, atol=1e-4)
     return same and torch.allclose(one.variances, other.variances, rtol=1e-4, atol=1e-4)
-
-
-def plain_numbers(values: Tensor) -> Tensor:
-    """The tensor itself, or a refusal of a form that no network reads."""
-    if values.layout != torch.strided or values.is_complex() or values.is_quantized:
-        raise InvalidData(
-            f"expected a dense tensor of real numbers, got {values.dtype} with layout {values.layout}; use "
-            "x.to_dense(), and the real and imaginary parts as two features"
-        )
-    return values
-
-
-@contextmanager
-def indices_checked(problem: Problem) -> Iterator[None]:
-    """An index that an embedding does not have is the rows' fault: it becomes an InvalidData."""
-    try:
-        yield
-    except IndexError as reason:
-        if not problem.model.integers:
-            raise
-        raise InvalidData(
-            f"a row holds an index that the network's embedding does not have ({reason}); indices run from 0 to its "
-            "num_embeddings − 1"
-        ) from reason
-
-
-def as_rows(x: Rows, problem: Problem, device: torch.device | str) -> Tensor:
-    """A chunk of rows in the problem's dtype and shape; flat rows of the right length are reshaped."""
-    shape = problem.model.input_shape
-    dtype = torch.int64 if problem.model.integers else problem.dtype
-    if isinstance(x, Tensor):
-        x = plain_numbers(x)
-        floating = x.is_floating_point()
-    else:
-        array = np.asarray(x)
-        if array.dtype.kind not in "fiub":
-            raise InvalidData(f"expected rows of numbers, got {array.dtype}")
-        floating = array.dtype.kind == "f"
-        # a copy: memory maps are often read-only, which torch does not know
-        x = torch.from_numpy(np.array(array, dtype=np.dtype(str(dtype).removeprefix("torch."))))
-    if floating and problem.model.integers:
-        raise InvalidData("rows are indices into an embedding, and these are not whole numbers; pass x.long()")
-    if x.shape[1:] != shape and math.prod(x.shape[1:]) != math.prod(shape):
-        raise InvalidData(f"expected rows of shape {list(shape)}, got {list(x.shape[1:])}")
-    return x.reshape(x.shape[0], *shape).to(device=device, dtype=dtype)
