@@ -32,7 +32,7 @@ from bensemble_core.objectives import split_extra
 from bensemble_core.options import whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.representative import representative
-from bensemble_core.rows import Rows, as_rows, indices_checked, plain_numbers
+from bensemble_core.rows import Rows, as_rows, indices_checked, sliceable
 from bensemble_core.types import Family, Problem, Shapes, Tensors, Transform
 
 
@@ -99,8 +99,7 @@ class Ensemble:
 
         Never more than a chunk of x is read and converted, so x may be a memory map. An empty x gives one empty chunk.
         """
-        step = chunk_rows or self.plan.rows
-        x = plain_numbers(x) if isinstance(x, Tensor) else x
+        step, x = chunk_rows or self.plan.rows, sliceable(x)
         for start in range(0, max(1, len(x)), step):
             yield self.predict_chunk(x[start : start + step])
 
@@ -267,8 +266,7 @@ class Ensemble:
 
     def _blocks(self, x: Rows) -> Iterator[tuple[Tensor, int]]:
         """Standardised rows of x, `plan.rows` at a time, the last padded with zeros; and how many are real."""
-        shape, rows = self.problem.model.input_shape, self.plan.rows
-        x = plain_numbers(x) if isinstance(x, Tensor) else x
+        shape, rows, x = self.problem.model.input_shape, self.plan.rows, sliceable(x)
         for start in range(0, max(1, len(x)), rows):
             block = as_rows(x[start : start + rows], self.problem, self.device)
             n = block.shape[0]

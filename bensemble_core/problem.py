@@ -15,7 +15,7 @@ from bensemble_core.models import MLP, Conv, ModuleSpec, Residual, adopt, named_
 from bensemble_core.models.spec import has_embedding
 from bensemble_core.options import whole
 from bensemble_core.priors import checked_prior
-from bensemble_core.rows import Rows, as_rows, plain_numbers
+from bensemble_core.rows import as_array, as_rows, plain_numbers
 from bensemble_core.training import Descent
 from bensemble_core.types import Augment, Data, Likelihood, Model, Prior, Problem, Scaling
 
@@ -29,7 +29,7 @@ def as_data(data: AnyData) -> Data:
         return replace(data, x=_ordinary(data.x), y=_ordinary(data.y))
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise InvalidData(f"expected data=(x, y), got {type(data).__name__}")
-    x, y = (_ordinary(v) if isinstance(v, Tensor) else _tensor(v) for v in data)
+    x, y = _tensor(data[0], "x"), _tensor(data[1], "y", "; turn labels into class indices 0, 1, …")
     if x.ndim < 2:
         raise InvalidData(f"expected x [rows, …], got shape {tuple(x.shape)}; one feature is x[:, None]")
     return Data(x=x, y=y)
@@ -116,10 +116,10 @@ def _ordinary(values: Tensor) -> Tensor:
     return values.clone() if values.is_inference() else values
 
 
-def _tensor(values: Rows) -> Tensor:
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        raise InvalidData(f"expected numbers, got {array.dtype}; turn labels into class indices 0, 1, …")
+def _tensor(values: Any, what: str, advice: str = "") -> Tensor:
+    if isinstance(values, Tensor):
+        return _ordinary(values)
+    array = as_array(values, what, advice)
     wide = {"f": np.float64 if array.dtype.itemsize > 4 else np.float32, "i": np.int64, "u": np.int64, "b": np.bool_}
     return torch.from_numpy(np.array(array, dtype=wide[array.dtype.kind]))  # a copy: the caller's array stays as it is
 
