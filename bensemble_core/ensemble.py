@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bensemble_core import io, mixtures
 from bensemble_core.calibration import Calibration
+from bensemble_core.devices import usable_device
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel
 from bensemble_core.members import (
     COMPILED_ROWS,
@@ -136,7 +137,8 @@ class Ensemble:
 
     def to(self, device: torch.device | str) -> "Ensemble":
         """The same ensemble on another device, with a plan of its own where the kind of device changes."""
-        same_kind = torch.device(device).type == self.device.type
+        device = usable_device(device)
+        same_kind = device.type == self.device.type
         return replace(
             self,
             problem=self.problem.to(device),

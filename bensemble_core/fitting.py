@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bensemble_core import io, options
+from bensemble_core.devices import usable_device
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel, InvalidOption
 from bensemble_core.likelihoods import likelihood_named
@@ -215,7 +216,7 @@ def fit(
     the units handed in, each member's with a generator of its own; resuming needs the same function. It is no option
     of the method, since it is code: it cannot be told in JSON, and is not saved.
     """
-    posterior = named_posterior(method, options_)
+    posterior, device = named_posterior(method, options_), usable_device(device)
     rows = as_data(data)
     if augment is not None:
         if not callable(augment):
@@ -274,7 +275,7 @@ def fit_splits(
     All at once where that can be: pbp, and descents of `log_joint` over as many rows each (see together.py), which then
     agree with `fit` to rounding. Otherwise one after another, with the bits that `fit` gives.
     """
-    posterior = named_posterior(method, options_)
+    posterior, device = named_posterior(method, options_), usable_device(device)
     seed = options.whole(seed, "seed")
     if not isinstance(posterior, FitsSplits):
 
@@ -312,6 +313,7 @@ def fit_splits(
 
 def load(source: str | Path | bytes, *, model: nn.Module | None = None, device: str | torch.device = "cpu") -> Any:
     """A Fitted or an Ensemble, as the file says; `model` where the network was an nn.Module."""
+    device = usable_device(device)
     header, tensors = io.read(source)
     tensors = {k: v.to(device) for k, v in tensors.items()}
     if header.get("kind") == "ensemble":

@@ -16,6 +16,7 @@ MLP: dict[str, Any] = {"name": "mlp", "hidden": [4]}
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 Y = X[:, 0] + 1
 TABLE = np.array([[0.0, 1.0, 2.0]] * 2 + [[0.0, "Paris", 1]] * 10, dtype=object)
+GONE = "cuda:99"  # on a machine with CUDA too
 WORDS = torch.arange(24).reshape(12, 2) % 7
 
 
@@ -89,6 +90,16 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: fit(data=(X, Y.to_sparse())), bc.InvalidData, "dense tensor"),
     (lambda: fit().sample(1).predict(X.to_sparse()), bc.InvalidData, "dense tensor"),
     (lambda: fit().sample(1).predict(X.numpy() + 0j), bc.InvalidData, "tensor of numbers, .* got complex"),
+    (lambda: fit(device=GONE), bc.InvalidOption, "device 'cuda:99' cannot be used here .*; use cpu"),
+    (lambda: fit(device="gpu"), bc.InvalidOption, "device 'gpu' cannot be used here"),
+    (lambda: fit(device="meta"), bc.InvalidOption, "device 'meta' holds no numbers"),
+    (lambda: fit().sample(1).to(GONE), bc.InvalidOption, "device 'cuda:99' cannot be used here"),
+    (lambda: bc.load("nowhere", device=GONE), bc.InvalidOption, "device 'cuda:99' cannot be used here"),
+    (
+        lambda: bc.fit_splits("map", MLP, [(X, Y)], likelihood="gaussian", device=GONE),
+        bc.InvalidOption,
+        "device 'cuda:99' cannot be used here",
+    ),
     (lambda: fit(data=({"a": X[:, 0]}, Y)), bc.InvalidData, r"x has to be an array .* got a dict; .*x\.values\(\)"),
     (lambda: fit(data=(None, Y)), bc.InvalidData, "x has to be an array .* got None"),
     (lambda: fit(data=("rows.csv", Y)), bc.InvalidData, "x has to be an array .* got a str"),
