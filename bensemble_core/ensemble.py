@@ -64,6 +64,10 @@ class Ensemble:
             raise InvalidData("an ensemble needs at least one member, and its tensors have none")
         mixtures.check_weights(self.log_weights, self.n_members)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what runs the members, which holds a lock and is made anew where a copy or a pickle predicts."""
+        return {name: value for name, value in self.__dict__.items() if name != "_members"}
+
     @property
     def n_members(self) -> int:
         return count_members(self.stacked)
