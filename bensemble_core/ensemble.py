@@ -81,6 +81,11 @@ class Ensemble:
         """Which of the two predictives it gives: "categorical" or "gaussian"."""
         return self.problem.likelihood.family
 
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes in the order of `log_probs`, where the likelihood was told them."""
+        return getattr(self.problem.likelihood, "classes", None)
+
     @cached_property
     def plan(self) -> Plan:
         """How members run and how many rows a block has; chosen once, in `members.py`."""
