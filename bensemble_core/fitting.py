@@ -147,7 +147,7 @@ class Fitted:
         if rows is None:
             raise InvalidData("this Fitted was read from a file, which does not hold its rows; pass data=(x, y)")
         if data is None and self.n_latest is not None:
-            rows = replace(rows, x=rows.x[-self.n_latest :], y=rows.y[-self.n_latest :])
+            rows = rows.take(slice(-self.n_latest, None))
         own = encoded(self.posterior, self.problem, rows, _device(self.state))
         rng = generator(seed, _SAMPLE)
         with indices_checked(self.problem):
@@ -207,14 +207,15 @@ def fit(
     """Fit a posterior over the weights of a network.
 
     method: a name in POSTERIORS with its options as keywords, or an instance. model: `{"name": "mlp", "hidden": [64]}`
-    or any nn.Module. data: (x [N, ...], y [N] classes or [N(, T)] targets), tensors or arrays; float64 rows make
-    everything float64. prior: on every weight, Normal(scale=1.0) unless given; None is maximum likelihood.
-    standardise: inputs and real targets to mean 0 and sd 1 inside the ensemble, on by default except where the weights
-    of a module are taken as they are (epochs=0). warm: start from another Fitted of the same kind of likelihood (its
-    standardisation is kept) or state. resume: a snapshot, to go on bit for bit. input_shape: of one row, where rows
-    are stored flat. augment: a function (x [B, ...], rng) -> x of the same shape, applied to every training batch in
-    the units handed in, each member's with a generator of its own; resuming needs the same function. It is no option
-    of the method, since it is code: it cannot be told in JSON, and is not saved.
+    or any nn.Module. data: (x [N, ...], y [N] classes or [N(, T)] targets), tensors or arrays, or a torch Dataset or
+    DataLoader of such pairs, whose rows are read once and in its order; float64 rows make everything float64. prior:
+    on every weight, Normal(scale=1.0) unless given; None is maximum likelihood. standardise: inputs and real targets
+    to mean 0 and sd 1 inside the ensemble, on by default except where the weights of a module are taken as they are
+    (epochs=0). warm: start from another Fitted of the same kind of likelihood (its standardisation is kept) or state.
+    resume: a snapshot, to go on bit for bit. input_shape: of one row, where rows are stored flat. augment: a function
+    (x [B, ...], rng) -> x of the same shape, applied to every training batch in the units handed in, each member's
+    with a generator of its own; resuming needs the same function. It is no option of the method, since it is code: it
+    cannot be told in JSON, and is not saved.
     """
     posterior, device = named_posterior(method, options_), usable_device(device)
     rows = as_data(data)

@@ -8,7 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
+from bensemble_core.datasets import collect
 from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
 from bensemble_core.likelihoods import standardised_like
 from bensemble_core.models import MLP, Conv, ModuleSpec, Residual, adopt, named_model
@@ -20,19 +22,25 @@ from bensemble_core.training import Descent
 from bensemble_core.types import Augment, Data, Likelihood, Model, Prior, Problem, Scaling
 
 AnyModel: TypeAlias = str | Mapping[str, Any] | MLP | Conv | Residual | nn.Module
-AnyData: TypeAlias = Data | tuple[Any, Any]
+AnyData: TypeAlias = Data | tuple[Any, Any] | tuple[Any, Any, Any] | Dataset[Any] | DataLoader[Any]
 
 
 def as_data(data: AnyData) -> Data:
-    """(x, y) as tensors, arrays or lists."""
+    """(x, y) or (x, y, task) as tensors, arrays or lists, a Data, or the rows of a Dataset or DataLoader, read once."""
+    augment = None
     if isinstance(data, Data):
-        return replace(data, x=_ordinary(data.x), y=_ordinary(data.y))
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise InvalidData(f"expected data=(x, y), got {type(data).__name__}")
+        augment, data = data.augment, (data.x, data.y, data.task)
+    elif isinstance(data, (Dataset, DataLoader)):
+        data = collect(data)
+    if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
+        raise InvalidData(
+            f"expected data=(x, y), (x, y, task), or a Dataset or DataLoader of torch, got {type(data).__name__}"
+        )
     x, y = _tensor(data[0], "x"), _tensor(data[1], "y", "; turn labels into class indices 0, 1, …")
     if x.ndim < 2:
         raise InvalidData(f"expected x [rows, …], got shape {tuple(x.shape)}; one feature is x[:, None]")
-    return Data(x=x, y=y)
+    task = None if len(data) == 2 or data[2] is None else _tensor(data[2], "task")
+    return Data(x=x, y=y, task=task, augment=augment)
 
 
 def make_problem(
@@ -94,11 +102,11 @@ def encoded(posterior: object, problem: Problem, rows: Data, device: str | torch
     if len(x) != len(y):
         raise InvalidData(f"expected as many labels as rows, got {len(y)} and {len(x)}")
     augment = None if rows.augment is None else _in_units(rows.augment, problem.scaling)
-    return Data(x=x, y=y, task=rows.task, augment=augment)
+    return Data(x=x, y=y, task=None if rows.task is None else rows.task.to(device), augment=augment)
 
 
 def joined(old: Data, new: Data) -> Data:
-    """Rows of both, the old ones first."""
+    """Rows of both, the old ones first; where only one of them has tasks, the rows of the other are of task 0."""
     if old.x.shape[1:] != new.x.shape[1:]:
         raise InvalidData(f"expected rows of shape {list(old.x.shape[1:])}, got {list(new.x.shape[1:])}")
     y = [d.y.reshape(d.y.shape[0], math.prod(d.y.shape[1:])) for d in (old, new)]
@@ -107,7 +115,15 @@ def joined(old: Data, new: Data) -> Data:
     both = torch.cat([y[0], y[1].to(y[0].device)])
     whole_and_real = new.x.is_floating_point() and not old.x.is_floating_point()
     x = new.x.to(old.x.device) if whole_and_real else new.x.to(old.x)
-    return replace(old, x=torch.cat([old.x, x]), y=both[:, 0] if both.shape[1] == 1 else both)
+    task = None
+    if old.task is not None or new.task is not None:
+        task = torch.cat([_tasks(old), _tasks(new).to(old.x.device)])
+    return replace(old, x=torch.cat([old.x, x]), y=both[:, 0] if both.shape[1] == 1 else both, task=task)
+
+
+def _tasks(data: Data) -> Tensor:
+    none = torch.zeros(data.n_rows, dtype=torch.int64)
+    return (none if data.task is None else data.task).to(data.x.device, torch.int64)
 
 
 def _ordinary(values: Tensor) -> Tensor:

@@ -313,12 +313,7 @@ def _split(rows: Data, validation: float | AnyData, seed: int) -> tuple[Data, Da
     if held < 1:
         raise InvalidData(f"tuning holds rows out and needs at least 2, got {rows.n_rows}; pass validation=(x, y)")
     order = permutation(rows.n_rows, seed, _SPLIT).to(rows.x.device)
-    return _taken(rows, order[held:]), _taken(rows, order[:held])
-
-
-def _taken(rows: Data, chosen: Tensor) -> Data:
-    task = None if rows.task is None else rows.task[chosen]
-    return replace(rows, x=rows.x[chosen], y=rows.y[chosen.to(rows.y.device)], task=task)
+    return rows.take(order[held:]), rows.take(order[:held])
 
 
 def _study(metric: str, seed: int, trials: int) -> "optuna.Study":

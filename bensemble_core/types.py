@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, r
 import torch
 from torch import Tensor, nn
 
+from bensemble_core.errors import InvalidData
+
 if TYPE_CHECKING:
     from bensemble_core.ensemble import Ensemble
     from bensemble_core.predictive import Predictive
@@ -50,12 +52,28 @@ class Data:
 
     x: Tensor  # [N, ...]
     y: Tensor  # [N] classes (int64), or [N, T] targets
-    task: Tensor | None = None  # [N] which task a row belongs to, for methods that learn over several
+    task: Tensor | None = None  # [N] number of the task a row belongs to, for methods that learn over several
     augment: Augment | None = None  # applied to every batch of a descent, not to held-out rows nor to predictions
+
+    def __post_init__(self) -> None:
+        if self.task is None:
+            return
+        came = f"{self.task.dtype} of shape {list(self.task.shape)}" if isinstance(self.task, Tensor) else self.task
+        whole = isinstance(self.task, Tensor) and not (self.task.is_floating_point() or self.task.is_complex())
+        if not whole or tuple(self.task.shape) != (self.n_rows,):
+            raise InvalidData(f"task has to be whole numbers, one for each of the {self.n_rows} rows, got {came!s:.80}")
 
     @property
     def n_rows(self) -> int:
         return int(self.x.shape[0])
+
+    def take(self, rows: Tensor | slice) -> Data:
+        """Some of the rows, with their labels and tasks."""
+
+        def of(values: Tensor) -> Tensor:
+            return values[rows if isinstance(rows, slice) else rows.to(values.device)]
+
+        return replace(self, x=of(self.x), y=of(self.y), task=None if self.task is None else of(self.task))
 
 
 class Model(Protocol):
