@@ -1,7 +1,7 @@
 """Ensemble: M posterior draws as named tensors, with a deterministic predict."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +34,8 @@ from bensemble_core.options import whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.representative import representative
 from bensemble_core.rows import Rows, as_rows, indices_checked, sliceable
-from bensemble_core.types import Family, Problem, Shapes, Tensors, Transform
+from bensemble_core.stacking import stack_modules
+from bensemble_core.types import Family, Likelihood, Problem, Shapes, Tensors, Transform
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,6 +64,26 @@ class Ensemble:
         if not self.n_members:
             raise InvalidData("an ensemble needs at least one member, and its tensors have none")
         mixtures.check_weights(self.log_weights, self.n_members)
+
+    @classmethod
+    def from_modules(
+        cls,
+        modules: Sequence[nn.Module],
+        *,
+        likelihood: str | Likelihood,
+        input_shape: Sequence[int] | None = None,
+        log_weights: Tensor | None = None,
+    ) -> "Ensemble":
+        """An ensemble of modules that were trained elsewhere: member m predicts what modules[m] does in eval mode.
+
+        modules: of one architecture; they are copied. likelihood: what their outputs mean, "categorical" for logits,
+        Gaussian(noise=…) for means in the units of y, HeteroscedasticGaussian() for means and raw variances (σ² =
+        softplus(raw) + 10⁻⁶). input_shape: of one row; flat rows of a network that begins with a linear layer tell it
+        themselves. log_weights: [M] of the members, equal unless given.
+        """
+        problem, stacked = stack_modules(modules, likelihood, input_shape)
+        device = next((p.device for p in modules[0].parameters()), torch.device("cpu"))
+        return cls(problem=problem, stacked=stacked, log_weights=log_weights).to(device)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what runs the members, which holds a lock and is made anew where a copy or a pickle predicts."""

@@ -69,13 +69,9 @@ def make_problem(
         for p in model.parameters():
             dtype = torch.promote_types(dtype, p.dtype) if p.is_floating_point() else dtype
         integers = not data.x.is_floating_point() and has_embedding(model)
-        network = adopt(model, shape, dtype=dtype, integers=integers)
+        network = adopted = adopt(model, shape, dtype=dtype, integers=integers)
         likelihood = likelihood.bind(data.y, n_outputs=network.n_outputs, standardise=standardise)
-        if likelihood.n_outputs != network.n_outputs:
-            raise InvalidModel(
-                f"{type(likelihood).__name__} needs {likelihood.n_outputs} network outputs, "
-                f"{type(model).__name__} has {network.n_outputs}"
-            )
+        check_outputs(likelihood, adopted)
     else:
         likelihood = likelihood.bind(data.y, n_outputs=None, standardise=standardise)
         network = named_model(model, shape, likelihood.n_outputs)
@@ -85,6 +81,15 @@ def make_problem(
     elif standardise and not (isinstance(network, ModuleSpec) and network.integers):
         scaling = _scaling(data.x.reshape(len(data.x), *shape), dtype)
     return Problem(model=network, likelihood=likelihood, prior=prior, scaling=scaling, dtype=dtype)
+
+
+def check_outputs(likelihood: Likelihood, network: ModuleSpec) -> None:
+    """Raise InvalidModel unless the module has the outputs that the likelihood reads."""
+    if likelihood.n_outputs != network.n_outputs:
+        raise InvalidModel(
+            f"{type(likelihood).__name__} needs {likelihood.n_outputs} network outputs, "
+            f"{type(network.module).__name__} has {network.n_outputs}"
+        )
 
 
 def encoded(posterior: object, problem: Problem, rows: Data, device: str | torch.device) -> Data:
