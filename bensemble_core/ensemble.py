@@ -10,9 +10,10 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from bensemble_core import io, mixtures
+from bensemble_core import display, io, mixtures
 from bensemble_core.calibration import Calibration
 from bensemble_core.devices import usable_device
+from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel
 from bensemble_core.members import (
     COMPILED_ROWS,
@@ -38,8 +39,8 @@ from bensemble_core.stacking import stack_modules
 from bensemble_core.types import Family, Likelihood, Problem, Shapes, Tensors, Transform
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Ensemble:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Ensemble(Described):
     """What differs between members is `stacked` [M, ...], what does not is `shared`; nothing here is ever written to.
 
     Rows run in blocks of `plan.rows` from row 0 of the array handed in, the last one padded with zeros and cut, so a
@@ -88,6 +89,18 @@ class Ensemble:
     def __getstate__(self) -> dict[str, Any]:
         """Without what runs the members, which holds a lock and is made anew where a copy or a pickle predicts."""
         return {name: value for name, value in self.__dict__.items() if name != "_members"}
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "members": self.n_members,
+            "model": display.network(self.problem.model),
+            "input": list(self.problem.model.input_shape),
+            "likelihood": display.likelihood(self.problem.likelihood),
+            "weights": None if self.log_weights is None else "unequal",
+            "calibration": self.calibration,
+            **display.kind(next(iter(self.stacked.values()))),
+            "notes": "; ".join(self.notes) or None,
+        }
 
     @property
     def n_members(self) -> int:

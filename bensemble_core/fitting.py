@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bensemble_core import io, options
+from bensemble_core import display, io, options
 from bensemble_core.devices import usable_device
+from bensemble_core.display import Described
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel, InvalidOption
 from bensemble_core.likelihoods import likelihood_named
@@ -49,8 +50,8 @@ _FIT, _SAMPLE = 1, 2  # branches of a seed
 _DRAWS = 20
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Fitted:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Fitted(Described):
     """A posterior fitted to data: draw ensembles from it, save it, or go on from it with more rows."""
 
     posterior: Posterior
@@ -59,6 +60,19 @@ class Fitted:
     seed: int
     data: Data | None = None  # the rows it was fitted to, as handed in; not saved
     n_latest: int | None = None  # of these, how many came last, with what was known before as their prior; None: all
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "method": display.entry(self.posterior),
+            "model": display.network(self.problem.model),
+            "input": list(self.problem.model.input_shape),
+            "likelihood": display.likelihood(self.problem.likelihood),
+            "prior": self.problem.prior or "none",
+            "rows": None if self.data is None else self.data.n_rows,
+            "seed": self.seed,
+            "dtype": str(self.problem.dtype).removeprefix("torch."),
+            "device": _device(self.state),
+        }
 
     @own_modes()
     def sample(self, n: int | None = None, *, seed: int = 0) -> Ensemble:

@@ -9,11 +9,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core import mixtures
+from bensemble_core import display, mixtures
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS, resolve_acquisition, resolve_selection, short_list
 from bensemble_core.acquisition.clustering import distinct
 from bensemble_core.acquisition.entries import Candidates, Context, Picks, SelectionOptions
 from bensemble_core.acquisition.progress import Tick, ticking
+from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import seed_of, whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
@@ -37,8 +38,8 @@ Exclude: TypeAlias = Tensor | npt.NDArray[Any] | Iterable[int]  # a mask over th
 Gather: TypeAlias = Callable[[Tensor], Array]  # pool rows [n], ascending -> their inputs [n, ...]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Ranking:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Ranking(Described):
     rows: Tensor  # [k] int64, best first
     scores: Tensor  # [k]
     n_scored: int  # rows that could be chosen, excluded ones not counted
@@ -46,6 +47,16 @@ class Ranking:
     values: Tensor  # [k] float64, that number for each
     ceiling: float | None = None  # nats that no score of these members can pass, ln M with equal weights
     notes: tuple[str, ...] = ()  # what a reader of this ranking should know
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "k": self.rows.numel(),
+            "rows": display.numbers(self.rows),
+            "scores": display.numbers(self.scores),
+            "n_scored": self.n_scored,
+            "measure": self.measure,
+            "notes": "; ".join(self.notes) or None,
+        }
 
 
 def choose(

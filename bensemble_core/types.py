@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, r
 import torch
 from torch import Tensor, nn
 
+from bensemble_core import display
+from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData
 
 if TYPE_CHECKING:
@@ -46,8 +48,8 @@ def silent(done: int, total: int, message: str, snapshot: Snapshot) -> None:
     """The report that nobody reads."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Data:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Data(Described):
     """Labelled rows; inside the library already standardised, on one device, in one dtype."""
 
     x: Tensor  # [N, ...]
@@ -66,6 +68,11 @@ class Data:
     @property
     def n_rows(self) -> int:
         return int(self.x.shape[0])
+
+    def _facts(self) -> dict[str, object]:
+        x, y = (f"{display.kind(values)['dtype']} {list(values.shape)}" for values in (self.x, self.y))
+        tasks = None if self.task is None else torch.unique(self.task).numel()
+        return {"rows": self.n_rows, "x": x, "y": y, "tasks": tasks, "device": self.x.device}
 
     def take(self, rows: Tensor | slice) -> Data:
         """Some of the rows, with their labels and tasks."""
@@ -150,12 +157,15 @@ class Prior(Protocol):
     def to_json(self) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Scaling:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Scaling(Described):
     """The model sees (x − mean) / scale; targets are scaled inside the likelihood."""
 
     mean: Tensor  # broadcasts against a row
     scale: Tensor
+
+    def _facts(self) -> dict[str, object]:
+        return {"mean": list(self.mean.shape), "scale": list(self.scale.shape), **display.kind(self.mean)}
 
     def __call__(self, x: Tensor) -> Tensor:
         return (x - self.mean) / self.scale
@@ -164,8 +174,8 @@ class Scaling:
         return Scaling(mean=self.mean.to(device), scale=self.scale.to(device))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Problem:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Problem(Described):
     """WHAT is inferred: p(y | x, θ) p(θ)."""
 
     model: Model
@@ -173,6 +183,17 @@ class Problem:
     prior: Prior | None  # None is maximum likelihood
     scaling: Scaling | None = None
     dtype: torch.dtype = torch.float32
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "model": display.network(self.model),
+            "input": list(self.model.input_shape),
+            "outputs": self.model.n_outputs,
+            "likelihood": display.likelihood(self.likelihood),
+            "prior": self.prior or "none",
+            "standardised": self.scaling is not None,
+            "dtype": str(self.dtype).removeprefix("torch."),
+        }
 
     def to(self, device: torch.device | str) -> Problem:
         return self if self.scaling is None else replace(self, scaling=self.scaling.to(device))
