@@ -91,7 +91,7 @@ def _rank(arguments: argparse.Namespace) -> str:
             seed=arguments.seed,
             gather=gather,
         )
-        for note in (*ensemble.notes, *chosen.notes):
+        for note in chosen.notes:
             print(f"note: {note}", file=sys.stderr)
         return _csv(chosen.rows.tolist(), keys.of(chosen.rows.numpy()), chosen.scores.tolist())
 

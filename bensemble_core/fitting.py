@@ -75,16 +75,16 @@ class Fitted(Described):
         }
 
     @own_modes()
-    def sample(self, n: int | None = None, *, seed: int = 0) -> Ensemble:
+    def sample(self, n: int | None = None, *, seed: int = 0, at_most: bool = False) -> Ensemble:
         """Exactly n draws of a density (20 unless given); min(n, S) evenly thinned of a method that keeps S members.
 
-        Where that is fewer than were asked for, `Ensemble.notes` says so.
+        Where that is fewer than were asked for, `Ensemble.notes` says so, unless n was meant as `at_most`.
         """
         wanted = _DRAWS if n is None else options.whole(n, "the number of members")
         if wanted < 1:
             raise InvalidOption(f"sample draws at least 1 member, got {wanted}")
         drawn = self.posterior.sample(self.problem, self.state, wanted, rng=generator(seed, _SAMPLE))
-        if n is None or drawn.n_members >= wanted:
+        if n is None or at_most or drawn.n_members >= wanted:
             return drawn
         note = f"{wanted} members were asked for and {drawn.n_members} drawn: this {self.posterior.name} keeps no more"
         return replace(drawn, notes=(*drawn.notes, note))

@@ -303,7 +303,8 @@ def _notes(
     ensemble: Scorable | None, options: Any, how: SelectionOptions, pool: Tensor, picked: Tensor
 ) -> tuple[str, ...]:
     """`pool` [n] are the candidates' scores, `picked` [k] the chosen ones'."""
-    entry, notes = ACQUISITIONS[options.name], []
+    entry = ACQUISITIONS[options.name]
+    notes = list(getattr(ensemble, "notes", ())) if "ensemble" in entry.needs else []
     if ensemble is None and "features" in SELECTIONS[how.name].needs:
         notes.append(f"there is no ensemble yet: {how.name} compared the rows as they were given, in their own units")
     if ensemble is None or "ensemble" not in entry.needs or "scores" not in SELECTIONS[how.name].needs:

@@ -209,6 +209,9 @@ def test_fewer_members_than_asked_for_are_noted_and_the_note_is_kept(tmp_path: P
     (note,) = three.sample(10).notes
     assert note == "10 members were asked for and 3 drawn: this deep_ensemble keeps no more"
     assert three.sample(3).notes == three.sample().notes == fitted("mfvi").sample(10).notes == ()
+    assert three.sample(10, at_most=True).notes == ()
+    assert bc.rank(three.sample(10), rows(9), acquisition="entropy", k=2).notes == (note,)
+    assert bc.rank(three.sample(10), rows(9), acquisition="random", k=2).notes == ()
     three.sample(10).save(tmp_path / "e")
     again = bc.load(tmp_path / "e")
     assert again.notes == again.to("cpu").notes == (note,)
