@@ -282,18 +282,29 @@ def _worker(arguments: argparse.Namespace) -> int:
     return 0
 
 
+_TRY_DEVICE = """
+import sys
+from bensemble_core.devices import usable_device
+from bensemble_core.errors import BensembleError
+try:
+    usable_device(sys.argv[1])
+except BensembleError as error:
+    sys.exit(str(error))
+"""
+
+
 def _device_problem(device: str) -> str | None:
     """Tried in a process of its own: this one stays free of torch. A worker that can't compute must not take jobs."""
     if device in ("auto", "cpu"):
         return None
     trial = subprocess.run(
-        [sys.executable, "-c", "import sys, torch; torch.empty(1, device=sys.argv[1])", device],
+        [sys.executable, "-c", _TRY_DEVICE, device],
         capture_output=True,
         text=True,
     )
     if trial.returncode == 0:
         return None
-    return f"bensemble: device {device!r} can't be used ({trial.stderr.strip().splitlines()[-1]}); take auto or cpu"
+    return f"bensemble: BENSEMBLE_DEVICE: {trial.stderr.strip().splitlines()[-1]}; or take auto"
 
 
 def _migrate(arguments: argparse.Namespace) -> int:

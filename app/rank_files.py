@@ -26,7 +26,6 @@ from bensemble_core.options import seed_of
 from bensemble_core.scoring import CHUNK_ROWS
 
 BAD_USAGE = 2
-DRAWS = 20  # of a fitted posterior, as many as a training over REST keeps unless told otherwise
 
 
 def rank_files(arguments: argparse.Namespace) -> int:
@@ -113,7 +112,7 @@ def _load(path: Path, seed: int) -> "bc.Ensemble":
         pass
     found = bc.load(path, device=_device())
     if isinstance(found, bc.Fitted):
-        found = found.sample(DRAWS, seed=seed)
+        found = found.sample(seed=seed)
     assert isinstance(found, bc.Ensemble)
     return found
 

@@ -17,13 +17,15 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from bensemble_core import mixtures
+from bensemble_core import display, mixtures
+from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.types import Family, Likelihood, Tensors
 
 if TYPE_CHECKING:
-    from bensemble_core.ensemble import Ensemble, Rows
+    from bensemble_core.ensemble import Ensemble
+    from bensemble_core.rows import Rows
 
 Kind: TypeAlias = Literal["temperature", "vector"]
 _KINDS = ("temperature", "vector")
@@ -32,8 +34,8 @@ _DECADES = 3.0  # either side of the size of the logits; beyond it a temperature
 _GRADIENT = 1e-7  # largest slope a row that counts as a minimum; the descent itself goes on to rounding
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Calibration:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Calibration(Described):
     """Classes: every member's logits become `scale` · logits + `shift` (temperature: scale 1/T, no shift).
 
     Numbers: the mixture is stretched by `scale` about its own mean μ̄, μ_m ← μ̄ + scale (μ_m − μ̄), σ_m ← scale σ_m, so
@@ -43,6 +45,12 @@ class Calibration:
     family: Family
     scale: Tensor  # [] or [C]; [] or [T]
     shift: Tensor | None = None  # [C]
+
+    def _facts(self) -> dict[str, object]:
+        shift = None if self.shift is None else display.numbers(self.shift)
+        if self.scale.ndim:
+            return {"family": self.family, "scale": display.numbers(self.scale), "shift": shift}
+        return {"family": self.family, "temperature": f"{self.temperature:.4g}"}
 
     @property
     def temperature(self) -> float:

@@ -1,21 +1,19 @@
 """Ensemble: M posterior draws as named tensors, with a deterministic predict."""
 
-import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bensemble_core import io, mixtures
+from bensemble_core import display, io, mixtures
 from bensemble_core.calibration import Calibration
+from bensemble_core.devices import usable_device
+from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel
 from bensemble_core.members import (
     COMPILED_ROWS,
@@ -36,13 +34,13 @@ from bensemble_core.objectives import split_extra
 from bensemble_core.options import whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.representative import representative
-from bensemble_core.types import Family, Problem, Shapes, Tensors, Transform
+from bensemble_core.rows import Rows, as_rows, indices_checked, sliceable
+from bensemble_core.stacking import stack_modules
+from bensemble_core.types import Family, Likelihood, Problem, Shapes, Tensors, Transform
 
-Rows: TypeAlias = Tensor | npt.NDArray[Any]
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Ensemble:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Ensemble(Described):
     """What differs between members is `stacked` [M, ...], what does not is `shared`; nothing here is ever written to.
 
     Rows run in blocks of `plan.rows` from row 0 of the array handed in, the last one padded with zeros and cut, so a
@@ -68,6 +66,42 @@ class Ensemble:
             raise InvalidData("an ensemble needs at least one member, and its tensors have none")
         mixtures.check_weights(self.log_weights, self.n_members)
 
+    @classmethod
+    def from_modules(
+        cls,
+        modules: Sequence[nn.Module],
+        *,
+        likelihood: str | Likelihood,
+        input_shape: Sequence[int] | None = None,
+        log_weights: Tensor | None = None,
+    ) -> "Ensemble":
+        """An ensemble of modules that were trained elsewhere: member m predicts what modules[m] does in eval mode.
+
+        modules: of one architecture; they are copied. likelihood: what their outputs mean, "categorical" for logits,
+        Gaussian(noise=…) for means in the units of y, HeteroscedasticGaussian() for means and raw variances (σ² =
+        softplus(raw) + 10⁻⁶). input_shape: of one row; flat rows of a network that begins with a linear layer tell it
+        themselves. log_weights: [M] of the members, equal unless given.
+        """
+        problem, stacked = stack_modules(modules, likelihood, input_shape)
+        device = next((p.device for p in modules[0].parameters()), torch.device("cpu"))
+        return cls(problem=problem, stacked=stacked, log_weights=log_weights).to(device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what runs the members, which holds a lock and is made anew where a copy or a pickle predicts."""
+        return {name: value for name, value in self.__dict__.items() if name != "_members"}
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "members": self.n_members,
+            "model": display.network(self.problem.model),
+            "input": list(self.problem.model.input_shape),
+            "likelihood": display.likelihood(self.problem.likelihood),
+            "weights": None if self.log_weights is None else "unequal",
+            "calibration": self.calibration,
+            **display.kind(next(iter(self.stacked.values()))),
+            "notes": "; ".join(self.notes) or None,
+        }
+
     @property
     def n_members(self) -> int:
         return count_members(self.stacked)
@@ -80,6 +114,11 @@ class Ensemble:
     def family(self) -> Family:
         """Which of the two predictives it gives: "categorical" or "gaussian"."""
         return self.problem.likelihood.family
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes in the order of `log_probs`, where the likelihood was told them."""
+        return getattr(self.problem.likelihood, "classes", None)
 
     @cached_property
     def plan(self) -> Plan:
@@ -104,8 +143,7 @@ class Ensemble:
 
         Never more than a chunk of x is read and converted, so x may be a memory map. An empty x gives one empty chunk.
         """
-        step = chunk_rows or self.plan.rows
-        x = plain_numbers(x) if isinstance(x, Tensor) else x
+        step, x = chunk_rows or self.plan.rows, sliceable(x)
         for start in range(0, max(1, len(x)), step):
             yield self.predict_chunk(x[start : start + step])
 
@@ -142,7 +180,8 @@ class Ensemble:
 
     def to(self, device: torch.device | str) -> "Ensemble":
         """The same ensemble on another device, with a plan of its own where the kind of device changes."""
-        same_kind = torch.device(device).type == self.device.type
+        device = usable_device(device)
+        same_kind = device.type == self.device.type
         return replace(
             self,
             problem=self.problem.to(device),
@@ -196,6 +235,7 @@ class Ensemble:
             "problem": io.problem_header(self.problem),
             "transform": None if self.transform is None else self.transform.to_json(),
             "plan": asdict(self.plan),
+            "notes": list(self.notes),
         }
         tensors = {
             **io.problem_tensors(self.problem),
@@ -223,6 +263,7 @@ class Ensemble:
                 transform=transform_from_json(header["transform"]),
                 stored_plan=_plan_from(header["plan"]),
                 calibration=Calibration.from_tensors(io.below("calibration/", tensors), problem.likelihood),
+                notes=_notes_from(header.get("notes", [])),  # there were none once
             )
             expected = made._expected()
         named = {**io.above("stacked/", made.stacked), **io.above("shared/", made.shared)}
@@ -270,8 +311,7 @@ class Ensemble:
 
     def _blocks(self, x: Rows) -> Iterator[tuple[Tensor, int]]:
         """Standardised rows of x, `plan.rows` at a time, the last padded with zeros; and how many are real."""
-        shape, rows = self.problem.model.input_shape, self.plan.rows
-        x = plain_numbers(x) if isinstance(x, Tensor) else x
+        shape, rows, x = self.problem.model.input_shape, self.plan.rows, sliceable(x)
         for start in range(0, max(1, len(x)), rows):
             block = as_rows(x[start : start + rows], self.problem, self.device)
             n = block.shape[0]
@@ -298,6 +338,12 @@ def _plan_from(spec: Mapping[str, Any]) -> Plan:
     return Plan(mode=mode, rows=rows, layout=layout, compiled=compiled)
 
 
+def _notes_from(notes: Any) -> tuple[str, ...]:
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise InvalidFile(f"notes are a list of sentences, got {notes!r:.80}")
+    return tuple(notes)
+
+
 def _trial_rows(problem: Problem, n: int) -> Tensor:
     rows = zero_rows(problem, n, torch.device("cpu"))
     if not rows.is_floating_point():
@@ -312,48 +358,3 @@ def _agree(one: Predictive, other: Predictive) -> bool:
     assert isinstance(other, GaussianPredictive)
     same = torch.allclose(one.means, other.means, rtol=1e-4, atol=1e-4)
     return same and torch.allclose(one.variances, other.variances, rtol=1e-4, atol=1e-4)
-
-
-def plain_numbers(values: Tensor) -> Tensor:
-    """The tensor itself, or a refusal of a form that no network reads."""
-    if values.layout != torch.strided or values.is_complex() or values.is_quantized:
-        raise InvalidData(
-            f"expected a dense tensor of real numbers, got {values.dtype} with layout {values.layout}; use "
-            "x.to_dense(), and the real and imaginary parts as two features"
-        )
-    return values
-
-
-@contextmanager
-def indices_checked(problem: Problem) -> Iterator[None]:
-    """An index that an embedding does not have is the rows' fault: it becomes an InvalidData."""
-    try:
-        yield
-    except IndexError as reason:
-        if not problem.model.integers:
-            raise
-        raise InvalidData(
-            f"a row holds an index that the network's embedding does not have ({reason}); indices run from 0 to its "
-            "num_embeddings − 1"
-        ) from reason
-
-
-def as_rows(x: Rows, problem: Problem, device: torch.device | str) -> Tensor:
-    """A chunk of rows in the problem's dtype and shape; flat rows of the right length are reshaped."""
-    shape = problem.model.input_shape
-    dtype = torch.int64 if problem.model.integers else problem.dtype
-    if isinstance(x, Tensor):
-        x = plain_numbers(x)
-        floating = x.is_floating_point()
-    else:
-        array = np.asarray(x)
-        if array.dtype.kind not in "fiub":
-            raise InvalidData(f"expected rows of numbers, got {array.dtype}")
-        floating = array.dtype.kind == "f"
-        # a copy: memory maps are often read-only, which torch does not know
-        x = torch.from_numpy(np.array(array, dtype=np.dtype(str(dtype).removeprefix("torch."))))
-    if floating and problem.model.integers:
-        raise InvalidData("rows are indices into an embedding, and these are not whole numbers; pass x.long()")
-    if x.shape[1:] != shape and math.prod(x.shape[1:]) != math.prod(shape):
-        raise InvalidData(f"expected rows of shape {list(shape)}, got {list(x.shape[1:])}")
-    return x.reshape(x.shape[0], *shape).to(device=device, dtype=dtype)

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bensemble_core import io, options
-from bensemble_core.ensemble import Ensemble, Rows, as_rows, indices_checked
+from bensemble_core import display, io, options
+from bensemble_core.devices import usable_device
+from bensemble_core.display import Described
+from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel, InvalidOption
 from bensemble_core.likelihoods import likelihood_named
 from bensemble_core.models.spec import LARGEST_ROW, has_embedding
@@ -21,6 +23,7 @@ from bensemble_core.predictive import Predictive
 from bensemble_core.priors import DEFAULT_PRIOR
 from bensemble_core.problem import AnyData, AnyModel, as_data, encoded, joined, make_problem
 from bensemble_core.randomness import generator
+from bensemble_core.rows import Rows, as_rows, indices_checked
 from bensemble_core.together import fit_together
 from bensemble_core.types import (
     Analytic,
@@ -44,10 +47,11 @@ from bensemble_core.types import (
 )
 
 _FIT, _SAMPLE = 1, 2  # branches of a seed
+_DRAWS = 20
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Fitted:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Fitted(Described):
     """A posterior fitted to data: draw ensembles from it, save it, or go on from it with more rows."""
 
     posterior: Posterior
@@ -57,13 +61,33 @@ class Fitted:
     data: Data | None = None  # the rows it was fitted to, as handed in; not saved
     n_latest: int | None = None  # of these, how many came last, with what was known before as their prior; None: all
 
+    def _facts(self) -> dict[str, object]:
+        return {
+            "method": display.entry(self.posterior),
+            "model": display.network(self.problem.model),
+            "input": list(self.problem.model.input_shape),
+            "likelihood": display.likelihood(self.problem.likelihood),
+            "prior": self.problem.prior or "none",
+            "rows": None if self.data is None else self.data.n_rows,
+            "seed": self.seed,
+            "dtype": str(self.problem.dtype).removeprefix("torch."),
+            "device": _device(self.state),
+        }
+
     @own_modes()
-    def sample(self, n: int = 20, *, seed: int = 0) -> Ensemble:
-        """Exactly n draws of a density; min(n, S) evenly thinned of a method that keeps S members."""
-        n = options.whole(n, "the number of members")
-        if n < 1:
-            raise InvalidOption(f"sample draws at least 1 member, got {n}")
-        return self.posterior.sample(self.problem, self.state, n, rng=generator(seed, _SAMPLE))
+    def sample(self, n: int | None = None, *, seed: int = 0, at_most: bool = False) -> Ensemble:
+        """Exactly n draws of a density (20 unless given); min(n, S) evenly thinned of a method that keeps S members.
+
+        Where that is fewer than were asked for, `Ensemble.notes` says so, unless n was meant as `at_most`.
+        """
+        wanted = _DRAWS if n is None else options.whole(n, "the number of members")
+        if wanted < 1:
+            raise InvalidOption(f"sample draws at least 1 member, got {wanted}")
+        drawn = self.posterior.sample(self.problem, self.state, wanted, rng=generator(seed, _SAMPLE))
+        if n is None or at_most or drawn.n_members >= wanted:
+            return drawn
+        note = f"{wanted} members were asked for and {drawn.n_members} drawn: this {self.posterior.name} keeps no more"
+        return replace(drawn, notes=(*drawn.notes, note))
 
     @own_modes()
     def predict(self, x: Rows) -> Predictive:
@@ -137,7 +161,7 @@ class Fitted:
         if rows is None:
             raise InvalidData("this Fitted was read from a file, which does not hold its rows; pass data=(x, y)")
         if data is None and self.n_latest is not None:
-            rows = replace(rows, x=rows.x[-self.n_latest :], y=rows.y[-self.n_latest :])
+            rows = rows.take(slice(-self.n_latest, None))
         own = encoded(self.posterior, self.problem, rows, _device(self.state))
         rng = generator(seed, _SAMPLE)
         with indices_checked(self.problem):
@@ -197,16 +221,17 @@ def fit(
     """Fit a posterior over the weights of a network.
 
     method: a name in POSTERIORS with its options as keywords, or an instance. model: `{"name": "mlp", "hidden": [64]}`
-    or any nn.Module. data: (x [N, ...], y [N] classes or [N(, T)] targets), tensors or arrays; float64 rows make
-    everything float64. prior: on every weight, Normal(scale=1.0) unless given; None is maximum likelihood.
-    standardise: inputs and real targets to mean 0 and sd 1 inside the ensemble, on by default except where the weights
-    of a module are taken as they are (epochs=0). warm: start from another Fitted of the same kind of likelihood (its
-    standardisation is kept) or state. resume: a snapshot, to go on bit for bit. input_shape: of one row, where rows
-    are stored flat. augment: a function (x [B, ...], rng) -> x of the same shape, applied to every training batch in
-    the units handed in, each member's with a generator of its own; resuming needs the same function. It is no option
-    of the method, since it is code: it cannot be told in JSON, and is not saved.
+    or any nn.Module. data: (x [N, ...], y [N] classes or [N(, T)] targets), tensors or arrays, or a torch Dataset or
+    DataLoader of such pairs, whose rows are read once and in its order; float64 rows make everything float64. prior:
+    on every weight, Normal(scale=1.0) unless given; None is maximum likelihood. standardise: inputs and real targets
+    to mean 0 and sd 1 inside the ensemble, on by default except where the weights of a module are taken as they are
+    (epochs=0). warm: start from another Fitted of the same kind of likelihood (its standardisation is kept) or state.
+    resume: a snapshot, to go on bit for bit. input_shape: of one row, where rows are stored flat. augment: a function
+    (x [B, ...], rng) -> x of the same shape, applied to every training batch in the units handed in, each member's
+    with a generator of its own; resuming needs the same function. It is no option of the method, since it is code: it
+    cannot be told in JSON, and is not saved.
     """
-    posterior = named_posterior(method, options_)
+    posterior, device = named_posterior(method, options_), usable_device(device)
     rows = as_data(data)
     if augment is not None:
         if not callable(augment):
@@ -265,7 +290,7 @@ def fit_splits(
     All at once where that can be: pbp, and descents of `log_joint` over as many rows each (see together.py), which then
     agree with `fit` to rounding. Otherwise one after another, with the bits that `fit` gives.
     """
-    posterior = named_posterior(method, options_)
+    posterior, device = named_posterior(method, options_), usable_device(device)
     seed = options.whole(seed, "seed")
     if not isinstance(posterior, FitsSplits):
 
@@ -303,6 +328,7 @@ def fit_splits(
 
 def load(source: str | Path | bytes, *, model: nn.Module | None = None, device: str | torch.device = "cpu") -> Any:
     """A Fitted or an Ensemble, as the file says; `model` where the network was an nn.Module."""
+    device = usable_device(device)
     header, tensors = io.read(source)
     tensors = {k: v.to(device) for k, v in tensors.items()}
     if header.get("kind") == "ensemble":

@@ -5,7 +5,7 @@ of classes or targets and their scale. Standardised targets are (y − mean) / s
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
@@ -26,12 +26,22 @@ _ROOM = 1e-3  # a forecast far from the rows may be a thousand sd wide before it
 
 @dataclass(frozen=True, kw_only=True)
 class Categorical:
-    """p(y = c) = softmax(outputs)_c. Without `n_classes`: the outputs of the module handed in, else max(y) + 1."""
+    """p(y = c) = softmax(outputs)_c. Without `n_classes`: the outputs of the module handed in, else max(y) + 1.
+
+    `classes` are the names of classes 0, 1, … (a list will do), kept in files; they tell `n_classes` too.
+    """
 
     family: ClassVar[Family] = "categorical"
     n_classes: int | None = None
+    classes: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.classes is not None:
+            names = _names(self.classes)
+            if self.n_classes not in (None, len(names)):
+                raise InvalidOption(f"Categorical: {len(names)} classes are named and n_classes={self.n_classes!r}")
+            object.__setattr__(self, "classes", names)
+            object.__setattr__(self, "n_classes", len(names))
         if self.n_classes is not None and whole(self.n_classes, "Categorical: n_classes") < 2:
             raise InvalidOption(f"Categorical: n_classes is at least 2, got {self.n_classes!r}")
 
@@ -40,6 +50,8 @@ class Categorical:
             return self
         if n_outputs is None and not y.numel():
             raise InvalidData("no label tells the number of classes; pass likelihood=Categorical(n_classes=…)")
+        if n_outputs is None:
+            _refuse_codes(y)
         n_classes = n_outputs if n_outputs is not None else max(2, int(y.max()) + 1)
         if n_classes < 2:
             raise InvalidModel("the network has one output; a categorical likelihood needs one per class, also for two")
@@ -58,7 +70,8 @@ class Categorical:
         y = y.to(torch.int64)
         if y.numel() and (int(y.min()) < 0 or int(y.max()) >= self.n_outputs):
             row = int(((y < 0) | (y >= self.n_outputs)).nonzero()[0])
-            raise InvalidData(f"classes run from 0 to {self.n_outputs - 1}, row {row} has {int(y[row])}")
+            hint = "; subtract 1 from all labels" if (int(y.min()), int(y.max())) == (1, self.n_outputs) else ""
+            raise InvalidData(f"classes run from 0 to {self.n_outputs - 1}, row {row} has {int(y[row])}{hint}")
         return y
 
     def start(self, *, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -87,7 +100,8 @@ class Categorical:
         return CategoricalPredictive(logits=outputs, log_weights=log_weights)
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": "categorical", "n_classes": None if self.n_classes is None else int(self.n_classes)}
+        named = {} if self.classes is None else {"classes": list(self.classes)}
+        return {"name": "categorical", "n_classes": None if self.n_classes is None else int(self.n_classes), **named}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +271,12 @@ def standardised_like(asked: Likelihood, old: Likelihood) -> Likelihood:
                 f"the warm start tells {old.n_classes} classes apart, got n_classes={asked.n_classes}; ask for as "
                 "many, or start afresh without warm"
             )
-        return old
+        if None not in (asked.classes, old.classes) and asked.classes != old.classes:
+            raise InvalidOption(
+                f"the warm start calls its classes {_shown(old.classes)}, got {_shown(asked.classes)}; name them alike "
+                "and in the same order, or start afresh without warm"
+            )
+        return old if asked.classes is None else asked
     if isinstance(asked, (Gaussian, HeteroscedasticGaussian)) and isinstance(old, (Gaussian, HeteroscedasticGaussian)):
         return replace(asked, mean=old.mean, scale=old.scale, spread=old.spread)
     return old
@@ -270,6 +289,42 @@ def likelihood_from_json(spec: Mapping[str, Any]) -> Likelihood:
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items() if k != "name"}
     made: Likelihood = LIKELIHOODS[spec["name"]](**options)
     return made
+
+
+def _names(classes: Any) -> tuple[str, ...]:
+    is_list = isinstance(classes, Sequence) and not isinstance(classes, str)
+    if not is_list or not all(isinstance(name, str) for name in classes):
+        raise InvalidOption(f"Categorical: classes are a list of names, the first is of class 0; got {classes!r:.100}")
+    names = tuple(classes)
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise InvalidOption(f"Categorical: classes are at least 2 names, each once, got {_shown(names)}")
+    return names
+
+
+def _shown(classes: Sequence[str] | None) -> str:
+    return repr(list(classes or ()))[:100]
+
+
+def _refuse_codes(y: Tensor) -> None:
+    """Labels that are no class indices 0, 1, …: each number between would silently become a class without an example.
+
+    A class or two that nobody has labelled yet is usual, so that most have to be missing, or the first.
+    """
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        return  # true and false are two classes; the others are refused by `encode`
+    seen = torch.unique(y)
+    low, high, count = int(seen[0]), int(seen[-1]), seen.numel()
+    if low >= 1 and count == high:
+        raise InvalidData(
+            f"labels run from 1 to {high}, and classes are counted from 0: subtract 1, or pass "
+            f"likelihood=Categorical(n_classes={high + 1}) if class 0 just has no example yet"
+        )
+    if low >= 1 or (low == 0 and high + 1 > 2 * count):
+        raise InvalidData(
+            f"{count} different labels from {low} to {high} would become {high + 1} classes: number them 0, 1, … with "
+            f"numpy.unique(y, return_inverse=True)[1], or pass likelihood=Categorical(n_classes={high + 1}) if the "
+            "others just have no example yet"
+        )
 
 
 def _targets(y: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bensemble_core import mixtures
+from bensemble_core import display, mixtures
+from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, Values
@@ -66,13 +67,16 @@ def crps_rows(predictive: GaussianPredictive, y: Values) -> Tensor:
     return error - 0.5 * spread
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Reliability:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Reliability(Described):
     """How often a forecast came true, by what it forecast; an empty bin has NaN."""
 
     count: Tensor  # [B] rows in the bin
     confidence: Tensor  # [B] mean of what was forecast
     accuracy: Tensor  # [B] share that came true
+
+    def _facts(self) -> dict[str, object]:
+        return {name: display.numbers(values) for name, values in vars(self).items()}
 
 
 def reliability(predictive: CategoricalPredictive, y: Values, *, n_bins: int | None = None) -> Reliability:
@@ -138,12 +142,15 @@ def ood_auroc(inside: Values, outside: Values) -> float:
     return auroc(torch.cat([inside.flatten(), outside.flatten().to(inside)]), marks)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RiskCoverage:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RiskCoverage(Described):
     """The mean loss of the rows that are answered when only the k surest are, for every k."""
 
     coverage: Tensor  # [N] k/N
     risk: Tensor  # [N]
+
+    def _facts(self) -> dict[str, object]:
+        return {"rows": self.risk.numel(), "area": f"{self.area:.4g}"}
 
     @property
     def area(self) -> float:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core import mixtures
+from bensemble_core import display, mixtures
+from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
 
 Values: TypeAlias = Tensor | npt.NDArray[Any]
@@ -21,17 +22,21 @@ Estimate = Literal["moment_match", "mixture"]
 Form = Literal["entropy", "variance"]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Uncertainty:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Uncertainty(Described):
     """total = aleatoric + epistemic: what no label will change, and what labels would. Each [N], or [N, T]."""
 
     total: Tensor
     aleatoric: Tensor
     epistemic: Tensor
 
+    def _facts(self) -> dict[str, object]:
+        means = {f"mean_{name}": f"{float(values.mean()):.4g}" for name, values in vars(self).items()}
+        return {"shape": list(self.total.shape), **means}
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CategoricalPredictive:
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CategoricalPredictive(Described):
     """p_m(y = c | x) = softmax(logits)_c for each member; the mixture is p̄ = Σ_m w_m p_m.
 
     Logits of half precision are held in float32: whatever is computed from them is.
@@ -46,6 +51,11 @@ class CategoricalPredictive:
             raise InvalidData(f"expected logits [members, rows, classes], got shape {tuple(self.logits.shape)}")
         mixtures.check_weights(self.log_weights, self.logits.shape[0])
         object.__setattr__(self, "logits", mixtures.at_least_single(self.logits))
+
+    def _facts(self) -> dict[str, object]:
+        weights = None if self.log_weights is None else "unequal"
+        sizes = {"members": self.n_members, "rows": self.n_rows, "classes": self.logits.shape[-1]}
+        return {**sizes, "weights": weights, **display.kind(self.logits)}
 
     @property
     def n_members(self) -> int:
@@ -131,8 +141,8 @@ class CategoricalPredictive:
         return cls(logits=torch.cat([p.logits for p in parts], dim=1), log_weights=parts[0].log_weights)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class GaussianPredictive:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class GaussianPredictive(Described):
     """p_m(y | x) = N(μ_m, σ_m²) for each member, outputs independent given the member; σ² is observation noise.
 
     Half precision is held in float32, as for classes.
@@ -153,6 +163,11 @@ class GaussianPredictive:
         mixtures.check_weights(self.log_weights, self.means.shape[0])
         object.__setattr__(self, "means", mixtures.at_least_single(self.means))
         object.__setattr__(self, "variances", mixtures.at_least_single(self.variances))
+
+    def _facts(self) -> dict[str, object]:
+        weights = None if self.log_weights is None else "unequal"
+        sizes = {"members": self.n_members, "rows": self.n_rows, "outputs": self.n_outputs}
+        return {**sizes, "weights": weights, **display.kind(self.means)}
 
     @property
     def n_members(self) -> int:

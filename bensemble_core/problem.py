@@ -8,31 +8,39 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
-from bensemble_core.ensemble import Rows, as_rows, plain_numbers
+from bensemble_core.datasets import collect
 from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
 from bensemble_core.likelihoods import standardised_like
 from bensemble_core.models import MLP, Conv, ModuleSpec, Residual, adopt, named_model
 from bensemble_core.models.spec import has_embedding
 from bensemble_core.options import whole
 from bensemble_core.priors import checked_prior
+from bensemble_core.rows import as_array, as_rows, plain_numbers
 from bensemble_core.training import Descent
 from bensemble_core.types import Augment, Data, Likelihood, Model, Prior, Problem, Scaling
 
 AnyModel: TypeAlias = str | Mapping[str, Any] | MLP | Conv | Residual | nn.Module
-AnyData: TypeAlias = Data | tuple[Any, Any]
+AnyData: TypeAlias = Data | tuple[Any, Any] | tuple[Any, Any, Any] | Dataset[Any] | DataLoader[Any]
 
 
 def as_data(data: AnyData) -> Data:
-    """(x, y) as tensors, arrays or lists."""
+    """(x, y) or (x, y, task) as tensors, arrays or lists, a Data, or the rows of a Dataset or DataLoader, read once."""
+    augment = None
     if isinstance(data, Data):
-        return replace(data, x=_ordinary(data.x), y=_ordinary(data.y))
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise InvalidData(f"expected data=(x, y), got {type(data).__name__}")
-    x, y = (_ordinary(v) if isinstance(v, Tensor) else _tensor(v) for v in data)
+        augment, data = data.augment, (data.x, data.y, data.task)
+    elif isinstance(data, (Dataset, DataLoader)):
+        data = collect(data)
+    if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
+        raise InvalidData(
+            f"expected data=(x, y), (x, y, task), or a Dataset or DataLoader of torch, got {type(data).__name__}"
+        )
+    x, y = _tensor(data[0], "x"), _tensor(data[1], "y", "; turn labels into class indices 0, 1, …")
     if x.ndim < 2:
         raise InvalidData(f"expected x [rows, …], got shape {tuple(x.shape)}; one feature is x[:, None]")
-    return Data(x=x, y=y)
+    task = None if len(data) == 2 or data[2] is None else _tensor(data[2], "task")
+    return Data(x=x, y=y, task=task, augment=augment)
 
 
 def make_problem(
@@ -61,13 +69,9 @@ def make_problem(
         for p in model.parameters():
             dtype = torch.promote_types(dtype, p.dtype) if p.is_floating_point() else dtype
         integers = not data.x.is_floating_point() and has_embedding(model)
-        network = adopt(model, shape, dtype=dtype, integers=integers)
+        network = adopted = adopt(model, shape, dtype=dtype, integers=integers)
         likelihood = likelihood.bind(data.y, n_outputs=network.n_outputs, standardise=standardise)
-        if likelihood.n_outputs != network.n_outputs:
-            raise InvalidModel(
-                f"{type(likelihood).__name__} needs {likelihood.n_outputs} network outputs, "
-                f"{type(model).__name__} has {network.n_outputs}"
-            )
+        check_outputs(likelihood, adopted)
     else:
         likelihood = likelihood.bind(data.y, n_outputs=None, standardise=standardise)
         network = named_model(model, shape, likelihood.n_outputs)
@@ -77,6 +81,15 @@ def make_problem(
     elif standardise and not (isinstance(network, ModuleSpec) and network.integers):
         scaling = _scaling(data.x.reshape(len(data.x), *shape), dtype)
     return Problem(model=network, likelihood=likelihood, prior=prior, scaling=scaling, dtype=dtype)
+
+
+def check_outputs(likelihood: Likelihood, network: ModuleSpec) -> None:
+    """Raise InvalidModel unless the module has the outputs that the likelihood reads."""
+    if likelihood.n_outputs != network.n_outputs:
+        raise InvalidModel(
+            f"{type(likelihood).__name__} needs {likelihood.n_outputs} network outputs, "
+            f"{type(network.module).__name__} has {network.n_outputs}"
+        )
 
 
 def encoded(posterior: object, problem: Problem, rows: Data, device: str | torch.device) -> Data:
@@ -94,11 +107,11 @@ def encoded(posterior: object, problem: Problem, rows: Data, device: str | torch
     if len(x) != len(y):
         raise InvalidData(f"expected as many labels as rows, got {len(y)} and {len(x)}")
     augment = None if rows.augment is None else _in_units(rows.augment, problem.scaling)
-    return Data(x=x, y=y, task=rows.task, augment=augment)
+    return Data(x=x, y=y, task=None if rows.task is None else rows.task.to(device), augment=augment)
 
 
 def joined(old: Data, new: Data) -> Data:
-    """Rows of both, the old ones first."""
+    """Rows of both, the old ones first; where only one of them has tasks, the rows of the other are of task 0."""
     if old.x.shape[1:] != new.x.shape[1:]:
         raise InvalidData(f"expected rows of shape {list(old.x.shape[1:])}, got {list(new.x.shape[1:])}")
     y = [d.y.reshape(d.y.shape[0], math.prod(d.y.shape[1:])) for d in (old, new)]
@@ -107,7 +120,15 @@ def joined(old: Data, new: Data) -> Data:
     both = torch.cat([y[0], y[1].to(y[0].device)])
     whole_and_real = new.x.is_floating_point() and not old.x.is_floating_point()
     x = new.x.to(old.x.device) if whole_and_real else new.x.to(old.x)
-    return replace(old, x=torch.cat([old.x, x]), y=both[:, 0] if both.shape[1] == 1 else both)
+    task = None
+    if old.task is not None or new.task is not None:
+        task = torch.cat([_tasks(old), _tasks(new).to(old.x.device)])
+    return replace(old, x=torch.cat([old.x, x]), y=both[:, 0] if both.shape[1] == 1 else both, task=task)
+
+
+def _tasks(data: Data) -> Tensor:
+    none = torch.zeros(data.n_rows, dtype=torch.int64)
+    return (none if data.task is None else data.task).to(data.x.device, torch.int64)
 
 
 def _ordinary(values: Tensor) -> Tensor:
@@ -116,10 +137,10 @@ def _ordinary(values: Tensor) -> Tensor:
     return values.clone() if values.is_inference() else values
 
 
-def _tensor(values: Rows) -> Tensor:
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        raise InvalidData(f"expected numbers, got {array.dtype}; turn labels into class indices 0, 1, …")
+def _tensor(values: Any, what: str, advice: str = "") -> Tensor:
+    if isinstance(values, Tensor):
+        return _ordinary(values)
+    array = as_array(values, what, advice)
     wide = {"f": np.float64 if array.dtype.itemsize > 4 else np.float32, "i": np.int64, "u": np.int64, "b": np.bool_}
     return torch.from_numpy(np.array(array, dtype=wide[array.dtype.kind]))  # a copy: the caller's array stays as it is
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core import mixtures
+from bensemble_core import display, mixtures
 from bensemble_core.acquisition import (
     ACQUISITIONS,
     SELECTIONS,
@@ -21,6 +21,7 @@ from bensemble_core.acquisition import (
 from bensemble_core.acquisition.clustering import distinct
 from bensemble_core.acquisition.entries import Candidates, Context, Picks, SelectionOptions
 from bensemble_core.acquisition.progress import Tick, ticking
+from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import seed_of, whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
@@ -44,8 +45,8 @@ Exclude: TypeAlias = Tensor | npt.NDArray[Any] | Iterable[int]  # a mask over th
 Gather: TypeAlias = Callable[[Tensor], Array]  # pool rows [n], ascending -> their inputs [n, ...]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Ranking:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Ranking(Described):
     rows: Tensor  # [k] int64, best first
     scores: Tensor  # [k]
     n_scored: int  # rows that could be chosen, excluded ones not counted
@@ -53,6 +54,16 @@ class Ranking:
     values: Tensor  # [k] float64, that number for each
     ceiling: float | None = None  # nats that no score of these members can pass, ln M with equal weights
     notes: tuple[str, ...] = ()  # what a reader of this ranking should know
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "k": self.rows.numel(),
+            "rows": display.numbers(self.rows),
+            "scores": display.numbers(self.scores),
+            "n_scored": self.n_scored,
+            "measure": self.measure,
+            "notes": "; ".join(self.notes) or None,
+        }
 
 
 def choose(
@@ -304,7 +315,8 @@ def _notes(
     ensemble: Scorable | None, options: Any, how: SelectionOptions, pool: Tensor, picked: Tensor
 ) -> tuple[str, ...]:
     """`pool` [n] are the candidates' scores, `picked` [k] the chosen ones'."""
-    entry, notes = ACQUISITIONS[options.name], []
+    entry = ACQUISITIONS[options.name]
+    notes = list(getattr(ensemble, "notes", ())) if "ensemble" in entry.needs else []
     if ensemble is None and "features" in SELECTIONS[how.name].needs:
         notes.append(f"there is no ensemble yet: {how.name} compared the rows as they were given, in their own units")
     if ensemble is None or "ensemble" not in entry.needs or "scores" not in SELECTIONS[how.name].needs:

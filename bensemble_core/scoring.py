@@ -240,9 +240,11 @@ def require_finite(scores: Tensor, *, first: int = 0, rows: Tensor | None = None
 def as_shards(x: Pool) -> Sequence[Array]:
     if isinstance(x, (Tensor, np.ndarray)):
         return [x]
-    if not all(isinstance(shard, (Tensor, np.ndarray)) and shard.ndim >= 2 for shard in x):
-        raise InvalidData("a pool is an array [rows, ...] or a sequence of such arrays")
-    return x
+    if isinstance(x, Sequence) and all(isinstance(shard, (Tensor, np.ndarray)) and shard.ndim >= 2 for shard in x):
+        return x
+    raise InvalidData(
+        f"a pool is an array [rows, ...] or a sequence of such arrays, got {type(x).__name__}; use numpy.asarray"
+    )
 
 
 def as_array(x: object, what: str) -> Tensor:

@@ -8,7 +8,7 @@ different number, another objective, a likelihood that is not the same for all) 
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import torch
@@ -164,7 +164,8 @@ def _is_one_likelihood(calls: Sequence[Call]) -> bool:
 
 
 def _concatenated(parts: Sequence[Data]) -> Data:
-    return replace(parts[0], x=torch.cat([part.x for part in parts]), y=torch.cat([part.y for part in parts]))
+    x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
+    return Data(x=x, y=y, augment=parts[0].augment)
 
 
 def _stacked(parts: Sequence[Tensors]) -> dict[str, Tensor]:

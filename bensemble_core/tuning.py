@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bensemble_core import io, metrics, options
+from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.fitting import Fitted, fit
 from bensemble_core.likelihoods import Categorical, likelihood_named
@@ -63,8 +64,8 @@ class Trial:
     value: float | None  # None: training left the finite numbers
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Tuned:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Tuned(Described):
     """The best setting, put to work on all rows."""
 
     posterior: Posterior  # the method with its chosen options
@@ -73,6 +74,10 @@ class Tuned:
     value: float  # of the metric, in the search
     metric: str
     trials: tuple[Trial, ...]  # in the order tried
+
+    def _facts(self) -> dict[str, object]:
+        found = {"metric": self.metric, "value": f"{self.value:.5g}", "settings": dict(self.settings)}
+        return {**found, "trials": len(self.trials), "fitted": self.fitted}
 
 
 def tune(
@@ -313,12 +318,7 @@ def _split(rows: Data, validation: float | AnyData, seed: int) -> tuple[Data, Da
     if held < 1:
         raise InvalidData(f"tuning holds rows out and needs at least 2, got {rows.n_rows}; pass validation=(x, y)")
     order = permutation(rows.n_rows, seed, _SPLIT).to(rows.x.device)
-    return _taken(rows, order[held:]), _taken(rows, order[:held])
-
-
-def _taken(rows: Data, chosen: Tensor) -> Data:
-    task = None if rows.task is None else rows.task[chosen]
-    return replace(rows, x=rows.x[chosen], y=rows.y[chosen.to(rows.y.device)], task=task)
+    return rows.take(order[held:]), rows.take(order[:held])
 
 
 def _study(metric: str, seed: int, trials: int) -> "optuna.Study":

@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, r
 import torch
 from torch import Tensor, nn
 
+from bensemble_core import display
+from bensemble_core.display import Described
+from bensemble_core.errors import InvalidData
+
 if TYPE_CHECKING:
     from bensemble_core.ensemble import Ensemble
     from bensemble_core.predictive import Predictive
@@ -44,18 +48,39 @@ def silent(done: int, total: int, message: str, snapshot: Snapshot) -> None:
     """The report that nobody reads."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Data:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Data(Described):
     """Labelled rows; inside the library already standardised, on one device, in one dtype."""
 
     x: Tensor  # [N, ...]
     y: Tensor  # [N] classes (int64), or [N, T] targets
-    task: Tensor | None = None  # [N] which task a row belongs to, for methods that learn over several
+    task: Tensor | None = None  # [N] number of the task a row belongs to, for methods that learn over several
     augment: Augment | None = None  # applied to every batch of a descent, not to held-out rows nor to predictions
+
+    def __post_init__(self) -> None:
+        if self.task is None:
+            return
+        came = f"{self.task.dtype} of shape {list(self.task.shape)}" if isinstance(self.task, Tensor) else self.task
+        whole = isinstance(self.task, Tensor) and not (self.task.is_floating_point() or self.task.is_complex())
+        if not whole or tuple(self.task.shape) != (self.n_rows,):
+            raise InvalidData(f"task has to be whole numbers, one for each of the {self.n_rows} rows, got {came!s:.80}")
 
     @property
     def n_rows(self) -> int:
         return int(self.x.shape[0])
+
+    def _facts(self) -> dict[str, object]:
+        x, y = (f"{display.kind(values)['dtype']} {list(values.shape)}" for values in (self.x, self.y))
+        tasks = None if self.task is None else torch.unique(self.task).numel()
+        return {"rows": self.n_rows, "x": x, "y": y, "tasks": tasks, "device": self.x.device}
+
+    def take(self, rows: Tensor | slice) -> Data:
+        """Some of the rows, with their labels and tasks."""
+
+        def of(values: Tensor) -> Tensor:
+            return values[rows if isinstance(rows, slice) else rows.to(values.device)]
+
+        return replace(self, x=of(self.x), y=of(self.y), task=None if self.task is None else of(self.task))
 
 
 class Model(Protocol):
@@ -132,12 +157,15 @@ class Prior(Protocol):
     def to_json(self) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Scaling:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Scaling(Described):
     """The model sees (x − mean) / scale; targets are scaled inside the likelihood."""
 
     mean: Tensor  # broadcasts against a row
     scale: Tensor
+
+    def _facts(self) -> dict[str, object]:
+        return {"mean": list(self.mean.shape), "scale": list(self.scale.shape), **display.kind(self.mean)}
 
     def __call__(self, x: Tensor) -> Tensor:
         return (x - self.mean) / self.scale
@@ -146,8 +174,8 @@ class Scaling:
         return Scaling(mean=self.mean.to(device), scale=self.scale.to(device))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Problem:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Problem(Described):
     """WHAT is inferred: p(y | x, θ) p(θ)."""
 
     model: Model
@@ -155,6 +183,17 @@ class Problem:
     prior: Prior | None  # None is maximum likelihood
     scaling: Scaling | None = None
     dtype: torch.dtype = torch.float32
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "model": display.network(self.model),
+            "input": list(self.model.input_shape),
+            "outputs": self.model.n_outputs,
+            "likelihood": display.likelihood(self.likelihood),
+            "prior": self.prior or "none",
+            "standardised": self.scaling is not None,
+            "dtype": str(self.dtype).removeprefix("torch."),
+        }
 
     def to(self, device: torch.device | str) -> Problem:
         return self if self.scaling is None else replace(self, scaling=self.scaling.to(device))

@@ -42,7 +42,7 @@ def n_outputs(task: dict[str, Any]) -> int:
 
 def likelihood_of(task: dict[str, Any]) -> Any:
     if task["kind"] == "classification":
-        return bc.Categorical(n_classes=len(task["classes"]))
+        return bc.Categorical(classes=task["classes"])
     return bc.HeteroscedasticGaussian() if task["noise"] == "by_row" else bc.Gaussian()
 
 

@@ -43,7 +43,7 @@ def train_ensemble(job: JobContext) -> None:
     if (job.checkpoint or {}).get("digest") != labels.digest:  # the first attempt, or a pool was deleted since
         job.save_checkpoint({"watermark": watermark, "digest": labels.digest})
     fitted = _fit(job, services, project, ensemble, labels, parent)
-    sampled = fitted.sample(ensemble.n_members, seed=ensemble.seed).to("cpu")
+    sampled = fitted.sample(ensemble.n_members, seed=ensemble.seed, at_most=True).to("cpu")
     sampled, compiled = _compiled(job, sampled)
     metrics = _measure(job, services, project, labels, sampled.to(job.device))
     prefix = f"ensembles/{ensemble.id}/{job.token}"
@@ -62,6 +62,8 @@ def train_ensemble(job: JobContext) -> None:
         seconds=time.monotonic() - started,
     )
     outcome = {"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": metrics, **compiled}
+    if sampled.notes:
+        outcome["notes"] = list(sampled.notes)
     with job.finish(outcome) as session:
         session.add(result)
         session.flush()

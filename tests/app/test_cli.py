@@ -210,7 +210,7 @@ def test_a_worker_that_cannot_use_its_device_takes_no_jobs(tmp_path: Path) -> No
     argv = [sys.executable, "-m", "app.cli", "worker", "--device", "nonsense:0"]
     run = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
     assert run.returncode == 78
-    assert "device 'nonsense:0' can't be used" in run.stderr
+    assert "BENSEMBLE_DEVICE: device 'nonsense:0' cannot be used here" in run.stderr
 
 
 def test_a_command_does_its_work_where_nothing_can_be_printed(tmp_path: Path) -> None:

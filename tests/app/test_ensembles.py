@@ -25,6 +25,7 @@ def test_the_same_labels_and_seed_give_the_same_bits(service: Service, digits: A
     path = tmp_path / "ensemble.safetensors"
     path.write_bytes(files[0])
     loaded = bc.load(path)
+    assert loaded.classes == tuple(project["task"]["classes"])
     x, y = digits
     predictive = loaded.predict(x[1000:1200])
     accuracy = bc.metrics.accuracy(predictive, torch.tensor([int(label) for label in y[1000:1200]]))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import bensemble_core as bc
+from bensemble_core import io
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.members import Plan
 
@@ -201,3 +202,23 @@ def test_the_device_is_a_parameter() -> None:
     assert ensemble.device == torch.device("cpu")
     with pytest.raises(bc.InvalidData, match="leading axis"):
         Ensemble(problem=ensemble.problem, stacked={"a": torch.zeros(2, 1), "b": torch.zeros(3, 1)})
+
+
+def test_fewer_members_than_asked_for_are_noted_and_the_note_is_kept(tmp_path: Path) -> None:
+    three = fitted(members=3)
+    (note,) = three.sample(10).notes
+    assert note == "10 members were asked for and 3 drawn: this deep_ensemble keeps no more"
+    assert three.sample(3).notes == three.sample().notes == fitted("mfvi").sample(10).notes == ()
+    assert three.sample(10, at_most=True).notes == ()
+    assert bc.rank(three.sample(10), rows(9), acquisition="entropy", k=2).notes == (note,)
+    assert bc.rank(three.sample(10), rows(9), acquisition="random", k=2).notes == ()
+    three.sample(10).save(tmp_path / "e")
+    again = bc.load(tmp_path / "e")
+    assert again.notes == again.to("cpu").notes == (note,)
+
+
+def test_a_file_from_before_there_were_notes_loads() -> None:
+    ensemble = fitted().sample(5)
+    header, tensors = ensemble.to_tensors()
+    del header["notes"]
+    assert bc.load(io.to_bytes(header, tensors)).notes == ()

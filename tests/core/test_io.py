@@ -1,5 +1,7 @@
 """Files: bit-exact, whole or not at all, and honest about what they are."""
 
+import copy
+import pickle
 import subprocess
 import sys
 import time
@@ -29,7 +31,9 @@ PAIRS = [(m, p) for m in bc.POSTERIORS for p in LIKELIHOODS if m != "pbp" or p =
 
 
 @pytest.mark.parametrize(("method", "likelihood"), PAIRS)
-def test_fitted_and_ensemble_predict_the_same_bits_after_a_file(method: str, likelihood: Any, tmp_path: Path) -> None:
+def test_fitted_and_ensemble_predict_the_same_bits_after_a_file_a_copy_and_a_pickle(
+    method: str, likelihood: Any, tmp_path: Path
+) -> None:
     x, y = data()
     y = (y > 1).long() if likelihood == "categorical" else y
     options = {"epochs": 2, **OPTIONS.get(method, {})}
@@ -44,6 +48,15 @@ def test_fitted_and_ensemble_predict_the_same_bits_after_a_file(method: str, lik
     assert torch.equal(bits(again.sample(4, seed=2).predict(x)), expected)
     assert torch.equal(bits(bc.load(tmp_path / "e.safetensors").predict(x)), expected)
     assert torch.equal(bits(bc.load((tmp_path / "e.safetensors").read_bytes()).predict(x)), expected)
+    for same in (copy.copy, copy.deepcopy, pickled):
+        assert torch.equal(bits(same(ensemble).predict(x)), expected)
+        assert torch.equal(bits(same(fitted).sample(4, seed=2).predict(x)), expected)
+        assert torch.equal(bits(same(ensemble.predict(x))), expected)
+
+
+def pickled(thing: Any) -> Any:
+    """As another process gets it; the library itself reads no pickle."""
+    return pickle.loads(pickle.dumps(thing))  # noqa: S301
 
 
 def bits(pred: Any) -> Tensor:
@@ -56,6 +69,7 @@ def test_a_module_is_handed_in_again(tmp_path: Path) -> None:
     ensemble = bc.fit("deep_ensemble", make(5), (x, y), likelihood="gaussian", epochs=2).sample(5)
     ensemble.save(tmp_path / "e.safetensors")
     assert torch.equal(bc.load(tmp_path / "e.safetensors", model=make(5)).predict(x).means, ensemble.predict(x).means)
+    assert torch.equal(pickled(ensemble).predict(x).means, ensemble.predict(x).means)
     with pytest.raises(bc.InvalidModel, match="pass the module"):
         bc.load(tmp_path / "e.safetensors")
     with pytest.raises(bc.InvalidModel, match="do not fit the model"):

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Normal
 
 import bensemble_core as bc
+from bensemble_core import io
 from bensemble_core.likelihoods import LOG_NOISE, likelihood_from_json, likelihood_named
 from bensemble_core.priors import prior_from_json
 
@@ -56,7 +57,13 @@ def test_learnt_noise_starts_at_the_spread_of_y_or_at_the_noise_given() -> None:
 
 
 def test_likelihoods_and_priors_survive_json() -> None:
-    for kind in (bc.Categorical(n_classes=3), bound(bc.Gaussian(noise=0.1)), bound(bc.HeteroscedasticGaussian())):
+    named = bc.Categorical(classes=("cat", "dog"))
+    for kind in (
+        bc.Categorical(n_classes=3),
+        named,
+        bound(bc.Gaussian(noise=0.1)),
+        bound(bc.HeteroscedasticGaussian()),
+    ):
         assert likelihood_from_json(kind.to_json()) == kind
     assert prior_from_json(bc.Normal(scale=0.3).to_json()) == bc.Normal(scale=0.3)
     assert prior_from_json(None) is None
@@ -72,6 +79,11 @@ def test_the_normal_prior_is_a_density_over_all_parameters() -> None:
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(bc.InvalidOption, match="at least 2"):
         bc.Categorical(n_classes=1)
+    for classes in ("ab", ["a"], ["a", "a"], [0, 1], 3):
+        with pytest.raises(bc.InvalidOption, match="classes are"):
+            bc.Categorical(classes=classes)  # type: ignore[arg-type]
+    with pytest.raises(bc.InvalidOption, match="2 classes are named and n_classes=3"):
+        bc.Categorical(classes=("a", "b"), n_classes=3)
     with pytest.raises(bc.InvalidOption, match="above 0"):
         bc.Gaussian(noise=0.0)
     with pytest.raises(bc.InvalidOption, match="needs the noise"):
@@ -92,3 +104,57 @@ def test_a_module_tells_the_number_of_classes_and_must_have_enough_outputs() -> 
         bc.fit("map", torch.nn.Linear(3, 1), (x, x[:, 0]), likelihood=bc.HeteroscedasticGaussian())
     with pytest.raises(bc.InvalidModel, match="one per class"):
         bc.fit("map", torch.nn.Linear(3, 1), (x, y), likelihood="categorical")
+
+
+def classified(y: list[int], likelihood: Any = "categorical", **options: Any) -> bc.Fitted:
+    x = torch.randn(len(y), 3, generator=torch.Generator().manual_seed(0))
+    model = options.pop("model", {"name": "mlp", "hidden": [4]})
+    return bc.fit("map", model, (x, torch.tensor(y)), likelihood=likelihood, epochs=1, **options)
+
+
+def test_labels_that_start_at_one_are_refused_unless_the_number_of_classes_is_told() -> None:
+    with pytest.raises(bc.InvalidData, match=r"run from 1 to 3, .*subtract 1, or pass .*Categorical\(n_classes=4\)"):
+        classified([1, 2, 3, 3])
+    with pytest.raises(bc.InvalidData, match="run from 1 to 1"):
+        classified([1, 1])
+    with pytest.raises(bc.InvalidData, match="row 2 has 3; subtract 1 from all labels"):
+        classified([1, 2, 3], model=torch.nn.Linear(3, 3))
+    told = classified([1, 2, 3], bc.Categorical(n_classes=4))
+    assert told.sample(1).predict(torch.zeros(1, 3)).log_probs.shape[-1] == 4
+    assert classified([1, 2, 3], model=torch.nn.Linear(3, 4)).problem.likelihood.n_outputs == 4
+
+
+@pytest.mark.parametrize("y", [[0, 5, 10], [10, 20, 30], [2, 3, 4], [0, 255]])
+def test_labels_that_are_codes_are_refused_unless_the_number_of_classes_is_told(y: list[int]) -> None:
+    with pytest.raises(bc.InvalidData, match=rf"would become {y[-1] + 1} classes: number them 0, 1, … with numpy"):
+        classified(y)
+    assert classified(y, bc.Categorical(n_classes=y[-1] + 1)).problem.likelihood.n_outputs == y[-1] + 1
+
+
+@pytest.mark.parametrize(("y", "n_classes"), [([0, 1, 3], 4), ([0, 0], 2), ([0, 3], 4), ([False, True], 2)])
+def test_a_class_that_nobody_has_labelled_yet_is_usual(y: list[int], n_classes: int) -> None:
+    assert classified(y).problem.likelihood.n_outputs == n_classes
+    assert classified([True, True]).problem.likelihood.n_outputs == 2
+
+
+def test_class_names_are_kept_in_files_and_from_fit_to_fit() -> None:
+    fitted = classified([0, 1, 1], bc.Categorical(classes=["cat", "dog", "eel"]))
+    ensemble = fitted.sample(1)
+    assert ensemble.classes == ("cat", "dog", "eel")
+    assert ensemble.predict(torch.zeros(1, 3)).log_probs.shape[-1] == 3
+    header, tensors = ensemble.to_tensors()
+    assert bc.load(io.to_bytes(header, tensors)).classes == ("cat", "dog", "eel")
+    assert classified([0, 1], warm=fitted).problem.likelihood.classes == ("cat", "dog", "eel")
+    nameless = classified([0, 1, 2])
+    assert nameless.sample(1).classes is None
+    assert classified([0, 1], bc.Categorical(classes=["a", "b", "c"]), warm=nameless).sample(1).classes == (
+        "a",
+        "b",
+        "c",
+    )
+    with pytest.raises(bc.InvalidOption, match="name them alike and in the same order"):
+        classified([0, 1], bc.Categorical(classes=["dog", "cat", "eel"]), warm=fitted)
+    for wrong in (["cat"], ["cat", "dog"], "cat", [1, 2, 3]):
+        header["problem"]["likelihood"]["classes"] = wrong
+        with pytest.raises(bc.InvalidFile):
+            bc.load(io.to_bytes(header, tensors))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 from torch import Tensor, nn
 
 import bensemble_core as bc
@@ -14,6 +15,8 @@ import bensemble_core as bc
 MLP: dict[str, Any] = {"name": "mlp", "hidden": [4]}
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 Y = X[:, 0] + 1
+TABLE = np.array([[0.0, 1.0, 2.0]] * 2 + [[0.0, "Paris", 1]] * 10, dtype=object)
+GONE = "cuda:99"  # on a machine with CUDA too
 WORDS = torch.arange(24).reshape(12, 2) % 7
 
 
@@ -86,7 +89,36 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: fit(data=(X + 0j, Y)), bc.InvalidData, "real numbers"),
     (lambda: fit(data=(X, Y.to_sparse())), bc.InvalidData, "dense tensor"),
     (lambda: fit().sample(1).predict(X.to_sparse()), bc.InvalidData, "dense tensor"),
-    (lambda: fit().sample(1).predict(X.numpy() + 0j), bc.InvalidData, "rows of numbers, got complex"),
+    (lambda: fit().sample(1).predict(X.numpy() + 0j), bc.InvalidData, "tensor of numbers, .* got complex"),
+    (lambda: fit(device=GONE), bc.InvalidOption, "device 'cuda:99' cannot be used here .*; use cpu"),
+    (lambda: fit(device="gpu"), bc.InvalidOption, "device 'gpu' cannot be used here"),
+    (lambda: fit(device="meta"), bc.InvalidOption, "device 'meta' holds no numbers"),
+    (lambda: fit().sample(1).to(GONE), bc.InvalidOption, "device 'cuda:99' cannot be used here"),
+    (lambda: bc.load("nowhere", device=GONE), bc.InvalidOption, "device 'cuda:99' cannot be used here"),
+    (
+        lambda: bc.fit_splits("map", MLP, [(X, Y)], likelihood="gaussian", device=GONE),
+        bc.InvalidOption,
+        "device 'cuda:99' cannot be used here",
+    ),
+    (lambda: fit(data=({"a": X[:, 0]}, Y)), bc.InvalidData, r"x has to be an array .* got a dict; .*x\.values\(\)"),
+    (lambda: fit(data=(None, Y)), bc.InvalidData, "x has to be an array .* got None"),
+    (lambda: fit(data=("rows.csv", Y)), bc.InvalidData, "x has to be an array .* got a str"),
+    (lambda: fit(data=([["1", "a"]] * 12, Y)), bc.InvalidData, "x has to be .*: row 0 holds .*'1'"),
+    (lambda: fit(data=(TABLE, Y)), bc.InvalidData, "x has to be .* got object: row 2 holds 'Paris'"),
+    (lambda: fit(data=([[1.0], [1.0, 2.0]], Y[:2])), bc.InvalidData, "x has to be .*, all of one shape, got list"),
+    (lambda: fit(data=(sparse.csr_array(X.numpy()), Y)), bc.InvalidData, r"sparse csr_array; pass x\.toarray\(\)"),
+    (
+        lambda: fit(data=(X, ["cat"] * 12)),
+        bc.InvalidData,
+        "y has to be .*row 0 holds .*'cat'.*; turn labels into",
+    ),
+    (lambda: fit(data=(X, dict.fromkeys(range(12), 1))), bc.InvalidData, "y has to be an array .* got a dict"),
+    (lambda: fit().sample(1).predict({"a": X}), bc.InvalidData, "x has to be an array .* got a dict"),  # type: ignore[arg-type]
+    (lambda: fit().sample(1).predict(None), bc.InvalidData, "x has to be an array .* got None"),  # type: ignore[arg-type]
+    (lambda: fit().sample(1).predict(TABLE), bc.InvalidData, "row 2 holds 'Paris'"),
+    (lambda: fit().sample(1).predict(sparse.csr_array(X.numpy())), bc.InvalidData, "sparse"),
+    (lambda: bc.rank(fit().sample(1), {"a": X}, k=1), bc.InvalidData, "a pool is an array .* got dict"),  # type: ignore[arg-type]
+    (lambda: bc.rank(fit().sample(1), None, k=1), bc.InvalidData, "a pool is an array .* got NoneType"),  # type: ignore[arg-type]
     (lambda: fit(data=(X, Y * 1e30)), bc.InvalidData, "targets vary by .* larger unit"),
     (lambda: fit(data=(X, Y * 1e30), standardise=False), bc.InvalidData, "or pass x and y in float64"),
     (lambda: bc.check("map", MLP, likelihood="gaussian", input_shape=[-1]), bc.InvalidModel, r"got \[-1\]"),
@@ -106,6 +138,11 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
 def test_a_slip_is_refused_in_words(slip: Callable[[], object], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         slip()
+
+
+def test_rows_may_be_nested_lists() -> None:
+    ensemble = fit(data=(X.tolist(), Y.tolist())).sample(1)
+    torch.testing.assert_close(ensemble.predict(X.tolist()).means, ensemble.predict(X.double()).means)
 
 
 def test_an_update_that_refits_may_have_no_new_rows() -> None:

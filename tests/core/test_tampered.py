@@ -118,6 +118,8 @@ IN_ENSEMBLE: list[Change] = [
     put("plan", "rows", to=-1),
     put("plan", "rows", to=HUGE),
     put("plan", "rows", to=1.5),
+    put("notes", to="one sentence"),
+    put("notes", to=[1]),
     lambda _, tensors: tensors.update({k: v[:0] for k, v in tensors.items() if k.startswith("stacked/")}),
     drop("plan"),
     drop("transform"),
