@@ -23,6 +23,7 @@ from app.auth import EVERYBODY, Caller, Scope, authenticate
 from app.db.tables import Base, Replay
 from app.errors import Conflict, Forbidden, Malformed, NotFound, Unsupported
 from app.services import Services
+from app.waiting import document, patient
 
 R = TypeVar("R")
 bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer bk_…`")
@@ -119,7 +120,7 @@ class EdgeRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         is_left = iscoroutinefunction(endpoint) or hasattr(endpoint, "ends_itself")
-        super().__init__(path, endpoint if is_left else self._to_the_end(endpoint), **options)
+        super().__init__(path, endpoint if is_left else self._to_the_end(endpoint), **document(endpoint, options))
 
     def _to_the_end(self, endpoint: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(endpoint)
@@ -184,7 +185,7 @@ class EdgeRoute(APIRoute):
                 if session.in_transaction():
                     await _end(session.close)
 
-        return edge
+        return patient(self.endpoint, edge)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

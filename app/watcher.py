@@ -11,11 +11,11 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import select
 
 from app.db.engine import Database
+from app.db.jobs import ENDED
 from app.db.tables import Job
 from app.errors import NotReady
 from app.views import job_view
 
-ENDED = ("succeeded", "failed", "cancelled")
 MAX_OUTAGE_PAUSE = 5.0
 View = dict[str, Any]
 News = View | NotReady | None

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.db.jobs import shown_status
@@ -15,7 +16,9 @@ from app.deps import Context, EdgeRoute, on
 from app.errors import Conflict, NotReady
 from app.jobs import queue
 from app.schemas.common import JobOut, Page
+from app.services import Services
 from app.views import job_view
+from app.waiting import First, waits_for
 from app.watcher import News
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=EdgeRoute)
@@ -54,7 +57,12 @@ def post_cancel(job_id: str, context: Annotated[Context[Job], on(Job, "write", p
     return job_view(context.session, queue.request_cancel(context.session, job_id))
 
 
+def _as_it_is(services: Services, session: Session, first: First) -> JobOut:
+    return job_view(session, session.get_one(Job, first["id"]))
+
+
 @router.post("/jobs/{job_id}/retry", responses=problems_of_change(404), summary="Try a job again")
+@waits_for(lambda job: [job["id"]], _as_it_is)
 def post_retry(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
     """For a failed or cancelled job; it goes on from its last checkpoint."""
     try:

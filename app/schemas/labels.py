@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from app.schemas.common import In, Many, Number, Out, Storable
+from app.schemas.common import In, JobOut, Many, Number, Out, Storable
 from app.schemas.pools import Key, LabelValue
 
 Row = Annotated[int, Field(ge=0, lt=2**62)]
@@ -65,6 +65,7 @@ class LabelsOut(Out):
     accepted: int
     labels: list[LabelOut]
     triggered: list[str] = Field(description="Ids of the jobs that these labels set off.")
+    jobs: list[JobOut] = Field([], description="These jobs as they stand now, where `Prefer: wait` waited for them.")
 
 
 class ConsensusOut(Out):
