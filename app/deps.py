@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 from app.auth import EVERYBODY, Caller, Scope, authenticate
 from app.db.tables import Base, Replay
 from app.errors import Conflict, Forbidden, Malformed, NotFound, Unsupported
+from app.query import refuse_unknown
 from app.services import Services
 from app.waiting import document, patient
 
@@ -157,7 +158,7 @@ class EdgeRoute(APIRoute):
         return TypeAdapter(self.response_model)
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        handle = super().get_route_handler()
+        handle = refuse_unknown(self.dependant, super().get_route_handler())
         writes = bool((self.methods or set()) - {"GET", "HEAD"})
         ends_itself = hasattr(self.endpoint, "ends_itself")
 

@@ -69,8 +69,9 @@ next, `POST /v1/sessions/{id}/observations?next=true` takes the outcome and says
 
 **Conventions.** Send `Authorization: Bearer <key>`. Long work answers 202 with a job; with `Prefer: wait=30`
 the answer comes when the job has ended, with what came of it, or after so many seconds (at most 60). Lists are pages:
-pass `next_cursor` as `cursor`. Give a POST an `Idempotency-Key` header and it can be sent again safely. Problems are
-`application/problem+json`: read `detail`.
+pass `next_cursor` as `cursor`. Give a POST an `Idempotency-Key` header and it can be sent again safely. Unknown fields
+and query parameters are refused, and true is `true`, not 1 or "yes". Problems are `application/problem+json`: read
+`detail`.
 """
 
 
