@@ -119,10 +119,11 @@ def _up(arguments: argparse.Namespace) -> int:
     from app.db.migrate import migrate
     from app.logs import configure_logs
     from app.services import open_objects
-    from app.settings import get_settings
+    from app.settings import get_settings, warn_of_unknown
 
     settings = get_settings()
     configure_logs(settings.log_level, settings.log_format)
+    warn_of_unknown(os.environ)
     listener, problem = _listen(settings.host, settings.port)
     if listener is None:
         print(problem, file=sys.stderr)
@@ -191,10 +192,11 @@ def _listen(host: str, port: int) -> tuple[socket.socket | None, str]:
 
 def _api(arguments: argparse.Namespace) -> int:
     from app.logs import configure_logs
-    from app.settings import get_settings
+    from app.settings import get_settings, warn_of_unknown
 
     settings = get_settings()
     configure_logs(settings.log_level, settings.log_format)
+    warn_of_unknown(os.environ)
     listener, problem = _listen(settings.host, settings.port)
     if listener is None:
         print(problem, file=sys.stderr)
@@ -217,7 +219,7 @@ def _worker(arguments: argparse.Namespace) -> int:
     from app.handlers import HANDLERS, QUEUES
     from app.jobs.worker import run_worker
     from app.logs import configure_logs
-    from app.settings import get_settings
+    from app.settings import get_settings, warn_of_unknown
     from app.usecases.fire_schedules import tick
     from app.usecases.sweep_storage import queue_sweep
 
@@ -232,6 +234,7 @@ def _worker(arguments: argparse.Namespace) -> int:
         get_settings.cache_clear()
     settings = get_settings()
     configure_logs(settings.log_level, settings.log_format)
+    warn_of_unknown(os.environ)
 
     if (problem := _device_problem(settings.device)) is not None:
         print(problem, file=sys.stderr)

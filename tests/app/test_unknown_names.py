@@ -15,6 +15,7 @@ import bensemble_core as bc
 from app.db.engine import Database
 from app.schemas.common import In
 from app.schemas.methods import AcquisitionSpec, ModelSpec, PosteriorSpec, SelectionSpec
+from app.settings import warn_of_unknown
 from bensemble_core.design import CATALOGUE
 from tests.app.conftest import Service
 from tests.app.designing import propose, session
@@ -150,3 +151,21 @@ def test_a_boolean_that_is_none_is_refused_over_http(service: Service) -> None:
         assert pointers(problem) == ["/labels/0/skip"]
         refused(service, "POST", f"{at}/ensembles", 422, "valid boolean", json={"warm_start": value})
     assert service.post(f"{at}/labels", {"labels": [{**label, "skip": True}]}, 201)["accepted"] == 1
+
+
+def test_a_misspelt_setting_is_named_once_and_the_service_starts(caplog: pytest.LogCaptureFixture) -> None:
+    given = {
+        "BENSEMBLE_PROT": "80",
+        "BENSEMBLE_ZEBRA": "1",
+        "bensemble_port": "81",
+        "BENSEMBLE_URL": "http://x",
+        "P": "",
+    }
+    environment = dict(given)
+    warn_of_unknown(environment)
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert said == [
+        ("WARNING", "BENSEMBLE_PROT is not a setting and has no effect; did you mean 'BENSEMBLE_PORT'?"),
+        ("WARNING", "BENSEMBLE_ZEBRA is not a setting and has no effect"),
+    ]
+    assert environment == {name: given[name] for name in ("bensemble_port", "BENSEMBLE_URL", "P")}
