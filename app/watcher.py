@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 
 from app.db.engine import Database
 from app.db.jobs import ENDED
@@ -91,7 +92,11 @@ class Watcher:
             except Exception as reason:  # whatever it was: without this task nobody would be told anything any more
                 n_failures += 1
                 if n_failures == 1:
-                    logger.error("jobs can't be read for those who follow them; trying again", exc_info=reason)
+                    trace = None if isinstance(reason, SQLAlchemyError) else reason
+                    fields = {"reason": str(reason).partition("\n")[0]}
+                    logger.error(
+                        "jobs can't be read for those who follow them; trying again", exc_info=trace, extra=fields
+                    )
                 problem = NotReady("the database does not answer; the job's state follows as soon as it does")
                 for listener in asked:
                     listener.tell(problem)
