@@ -123,10 +123,11 @@ def _up(arguments: argparse.Namespace) -> int:
     from app.db.migrate import migrate
     from app.logs import configure_logs
     from app.services import open_objects
-    from app.settings import get_settings
+    from app.settings import get_settings, warn_of_unknown
 
     settings = get_settings()
     configure_logs(settings.log_level, settings.log_format)
+    warn_of_unknown(os.environ)
     listener, problem = _listen(settings.host, settings.port)
     if listener is None:
         print(problem, file=sys.stderr)
@@ -203,10 +204,11 @@ def _listen(host: str, port: int) -> tuple[socket.socket | None, str]:
 
 def _api(arguments: argparse.Namespace) -> int:
     from app.logs import configure_logs
-    from app.settings import get_settings
+    from app.settings import get_settings, warn_of_unknown
 
     settings = get_settings()
     configure_logs(settings.log_level, settings.log_format)
+    warn_of_unknown(os.environ)
     _look_at_schema(settings.database_url)
     listener, problem = _listen(settings.host, settings.port)
     if listener is None:
@@ -215,11 +217,12 @@ def _api(arguments: argparse.Namespace) -> int:
     import uvicorn  # after the port is known to be free: the application takes seconds to import
 
     from app.main import create_app
+    from app.server import Server
 
     config = uvicorn.Config(
         create_app(settings), log_config=None, access_log=False, timeout_graceful_shutdown=5, server_header=False
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    Server(config).run(sockets=[listener])
     return 0
 
 
@@ -249,7 +252,7 @@ def _worker(arguments: argparse.Namespace) -> int:
     from app.handlers import HANDLERS, QUEUES
     from app.jobs.worker import run_worker
     from app.logs import configure_logs
-    from app.settings import get_settings
+    from app.settings import get_settings, warn_of_unknown
     from app.usecases.fire_schedules import tick
     from app.usecases.sweep_storage import queue_sweep
 
@@ -264,6 +267,7 @@ def _worker(arguments: argparse.Namespace) -> int:
         get_settings.cache_clear()
     settings = get_settings()
     configure_logs(settings.log_level, settings.log_format)
+    warn_of_unknown(os.environ)
 
     if (problem := _device_problem(settings.device)) is not None:
         print(problem, file=sys.stderr)

@@ -22,7 +22,9 @@ from sqlalchemy.orm import Session
 from app.auth import EVERYBODY, Caller, Scope, authenticate
 from app.db.tables import Base, Replay
 from app.errors import Conflict, Forbidden, Malformed, NotFound, Unsupported
+from app.query import refuse_unknown
 from app.services import Services
+from app.waiting import document, patient
 
 R = TypeVar("R")
 bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer bk_…`")
@@ -119,7 +121,7 @@ class EdgeRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         is_left = iscoroutinefunction(endpoint) or hasattr(endpoint, "ends_itself")
-        super().__init__(path, endpoint if is_left else self._to_the_end(endpoint), **options)
+        super().__init__(path, endpoint if is_left else self._to_the_end(endpoint), **document(endpoint, options))
 
     def _to_the_end(self, endpoint: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(endpoint)
@@ -156,7 +158,7 @@ class EdgeRoute(APIRoute):
         return TypeAdapter(self.response_model)
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        handle = super().get_route_handler()
+        handle = refuse_unknown(self.dependant, super().get_route_handler())
         writes = bool((self.methods or set()) - {"GET", "HEAD"})
         ends_itself = hasattr(self.endpoint, "ends_itself")
 
@@ -184,7 +186,7 @@ class EdgeRoute(APIRoute):
                 if session.in_transaction():
                     await _end(session.close)
 
-        return edge
+        return patient(self.endpoint, edge)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from app.db.tables import DesignSession, Experiment, Observation, Proposal, Simulation, SimulationResult
+from app.db.tables import DesignSession, Experiment, Job, Observation, Proposal, Simulation, SimulationResult
 from app.db.types import CLOCK
 from app.schemas.experiments import ExperimentItem, ExperimentOut, SimulationOut
 from app.schemas.sessions import ObservationOut, ProposalBase, ProposalOut, RoundOut, SessionOut
@@ -60,6 +60,14 @@ def proposal_view(row: Proposal) -> ProposalBase:
 def proposals_view(rows: Sequence[Proposal]) -> ProposalOut:
     views = [proposal_view(row) for row in rows]
     return ProposalOut(**views[0].model_dump(), batch=views if len(views) > 1 else None)
+
+
+def proposals_of_job(session: Session, job: Job) -> ProposalOut | None:
+    """What a job has proposed; None as long as it has not succeeded."""
+    if job.status != "succeeded" or job.result is None:
+        return None
+    made = Proposal.id.in_([proposal["id"] for proposal in job.result["proposals"]])
+    return proposals_view(session.scalars(select(Proposal).where(made).order_by(Proposal.number)).all())
 
 
 def observation_view(session: Session, recorded: Recorded) -> ObservationOut:

@@ -59,7 +59,8 @@ What should we label next? Send your unlabelled rows, get them back in the order
 2. `POST /v1/projects/{id}/pools` – your rows, inline or as a file. Make a second pool with `purpose: evaluation` and
    labels, and every ensemble is measured on it.
 3. `POST /v1/projects/{id}/labels` – the labels that you have, and every later one.
-4. `POST /v1/projects/{id}/ensembles` – train. The answer is a job: `GET /v1/jobs/{id}` until it has succeeded.
+4. `POST /v1/projects/{id}/ensembles` – train. With `Prefer: wait=60` the answer is the trained ensemble; if that takes
+   longer, it is a job: `GET /v1/jobs/{id}` until it has succeeded.
 5. `POST /v1/pools/{id}/rankings` – which rows next? Label these (3), train (4), ask again (5).
 
 Rounds (`/rounds`) hand the ranked rows out to annotators and train when all are done; schedules train by themselves.
@@ -68,9 +69,11 @@ Rounds (`/rounds`) hand the ranked rows out to annotators and train when all are
 designs; `POST /v1/experiments/{id}/sessions` opens a session; `POST /v1/sessions/{id}/proposals` says what to run
 next, `POST /v1/sessions/{id}/observations?next=true` takes the outcome and says what follows.
 
-**Conventions.** Send `Authorization: Bearer <key>`. Long work answers 202 with a job. Lists are pages: pass
-`next_cursor` as `cursor`. Give a POST an `Idempotency-Key` header and it can be sent again safely. Problems are
-`application/problem+json`: read `detail`.
+**Conventions.** Send `Authorization: Bearer <key>`. Long work answers 202 with a job; with `Prefer: wait=30`
+the answer comes when the job has ended, with what came of it, or after so many seconds (at most 60). Lists are pages:
+pass `next_cursor` as `cursor`. Give a POST an `Idempotency-Key` header and it can be sent again safely. Unknown fields
+and query parameters are refused, and true is `true`, not 1 or "yes". Problems are `application/problem+json`: read
+`detail`.
 """
 
 
@@ -112,8 +115,8 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST", "PATCH", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "Idempotency-Key"],
-            expose_headers=["Location", "Idempotent-Replayed", "Retry-After", "X-Request-Id"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Prefer"],
+            expose_headers=["Location", "Idempotent-Replayed", "Preference-Applied", "Retry-After", "X-Request-Id"],
         )
     _handle_errors(app, [*app.routes, *(route for router in routers for route in router.routes)])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

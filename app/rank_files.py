@@ -18,7 +18,7 @@ import torch
 import bensemble_core as bc
 from app.settings import get_settings
 from app.storage.objects import Objects
-from app.storage.readers import BadData, Batch, Features, Kind, Reader, kind_of, open_reader
+from app.storage.readers import BadData, Batch, Features, Kind, Reader, kind_of, open_reader, unused_note
 from app.storage.texts import Texts, TextWriter
 from app.target_sets import drawn_rows
 from bensemble_core.acquisition import resolve_pair
@@ -92,7 +92,7 @@ def _rank(arguments: argparse.Namespace) -> str:
             seed=arguments.seed,
             gather=gather,
         )
-        for note in chosen.notes:
+        for note in [*([unused_note(reader.unused)] if reader.unused else []), *chosen.notes]:
             print(f"note: {note}", file=sys.stderr)
         return _csv(chosen.rows.tolist(), keys.of(chosen.rows.numpy()), chosen.scores.tolist())
 

@@ -1,6 +1,8 @@
 """Everything that can be set from outside, read once from `BENSEMBLE_*` environment variables."""
 
 import json
+import logging
+from collections.abc import MutableMapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -8,14 +10,21 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.near_names import advice
+
+PREFIX = "BENSEMBLE_"
+OTHERS = ("URL", "API_KEY", "SESSION", "TOKEN", "KERNELS")
+"""Variables that are not settings: those of clients, and the library's switch."""
 MIB = 1024 * 1024
 GIB = 1024 * MIB
+
+logger = logging.getLogger(__name__)
 
 
 class Settings(BaseSettings):
     """Defaults run the whole service on one machine: SQLite and a folder. Empty URLs are filled from `data_dir`."""
 
-    model_config = SettingsConfigDict(env_prefix="BENSEMBLE_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
 
     data_dir: Path = Field(Path(".bensemble"), description="folder of the embedded database, storage and caches")
     database_url: str = Field("", description="sqlite:///… or postgresql://…; empty: SQLite under data_dir")
@@ -106,3 +115,13 @@ class Settings(BaseSettings):
 @lru_cache
 def get_settings() -> Settings:
     return Settings()
+
+
+def warn_of_unknown(environment: MutableMapping[str, str]) -> None:
+    """A misspelt setting has no effect: say so. It is taken out as well, so that no child process says it again."""
+    known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
+    for name in sorted(environment):
+        if name.upper().startswith(PREFIX) and name.upper() not in (*known, *(PREFIX + other for other in OTHERS)):
+            del environment[name]
+            near = advice(name.upper().removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
+            logger.warning("%s is not a setting and has no effect%s", name, near.replace("'", f"'{PREFIX}", 1))

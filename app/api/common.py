@@ -20,7 +20,7 @@ _REASONS = {
     409: "Not possible in the present state; `detail` says what to do first.",
     413: "The body is over the size cap.",
     415: "The body is of a kind that is not read here.",
-    422: "The request is malformed; `errors` point at the places.",
+    422: "The request is malformed or names an unknown parameter; `errors` point at the places.",
     429: "Over the rate limit; wait `Retry-After` seconds.",
     503: "The database or the storage does not answer; try again.",
 }

@@ -1,32 +1,41 @@
 """Ensembles: trained versions, their files, their predictions."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
-from app.db.tables import Ensemble, EnsembleResult, Prediction, Project
+from app.db.jobs import ENDED
+from app.db.tables import Ensemble, EnsembleResult, Job, Prediction, Project
 from app.deps import Context, EdgeRoute, on
 from app.errors import Conflict, NotFound
 from app.schemas.common import Page, decode_cursor, encode_cursor
 from app.schemas.ensembles import EnsembleOut, PredictionIn, PredictionJobOut, PredictionOut, TrainingIn, TrainingOut
 from app.schemas.methods import as_json_or_none, posterior_of
+from app.services import Services
 from app.usecases.create_project import check_training
 from app.usecases.predict import request_prediction
 from app.usecases.request_training import request_training
 from app.views import ensemble_view, job_view, prediction_view
+from app.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["ensembles"], route_class=EdgeRoute)
+AT_ONCE = 1000
+
+
+def _training(services: Services, session: Session, *, job: Job, ensemble: Ensemble) -> TrainingOut:
+    return TrainingOut(job=job_view(session, job), ensemble=ensemble_view(session, ensemble))
 
 
 @router.post(
     "/projects/{project_id}/ensembles", status_code=202, responses=problems_of_change(404), summary="Train an ensemble"
 )
+@waits(_training, job=Job, ensemble=Ensemble)
 def post_ensemble(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
@@ -47,9 +56,7 @@ def post_ensemble(
         warm_start=wanted.warm_start,
     )
     response.headers["Location"] = f"/v1/jobs/{training.job.id}"
-    return TrainingOut(
-        job=job_view(context.session, training.job), ensemble=ensemble_view(context.session, training.ensemble)
-    )
+    return _training(context.services, context.session, job=training.job, ensemble=training.ensemble)
 
 
 @router.get("/projects/{project_id}/ensembles", responses=problems(404), summary="List ensembles")
@@ -99,44 +106,55 @@ def get_file(
     return StreamingResponse(chunks(), media_type="application/octet-stream", headers=headers)
 
 
+def _predicting(services: Services, session: Session, *, job: Job, prediction: Prediction) -> PredictionJobOut:
+    return PredictionJobOut(job=job_view(session, job), prediction=_page(services, session, prediction))
+
+
+def _page(
+    services: Services, session: Session, prediction: Prediction, start: int = 0, limit: int = AT_ONCE
+) -> PredictionOut:
+    view, following = prediction_view(services, session, prediction, start=start, limit=limit)
+    return view.model_copy(update={"next_cursor": encode_cursor(following) if following is not None else None})
+
+
 @router.post(
     "/ensembles/{ensemble_id}/predictions",
     status_code=202,
     responses=problems_of_change(404),
     summary="Predict rows",
 )
+@waits(_predicting, job=Job, prediction=Prediction)
 def post_prediction(
     ensemble_id: str,
     context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")],
     wanted: PredictionIn,
     response: Response,
 ) -> PredictionJobOut:
-    """For `rows` sent here, or all of a pool. The answer names the prediction: read it with
-    `GET /v1/predictions/{id}?wait=30`, which answers as soon as it is there."""
+    """For `rows` sent here, or all of a pool. With `Prefer: wait=30` the answer has the predictions in it, those of the
+    first 1,000 rows; `GET /v1/predictions/{id}` has the others, page by page, and all of them without that header."""
     with context.services.database.read() as session:
         project = session.get_one(Project, context.resource.project_id)
     request = request_prediction(context.services, context.session, project, context.resource, wanted)
     response.headers["Location"] = f"/v1/predictions/{request.prediction.id}"
-    view, _ = prediction_view(context.services, context.session, request.prediction)
-    return PredictionJobOut(job=job_view(context.session, request.job), prediction=view)
+    return _predicting(context.services, context.session, job=request.job, prediction=request.prediction)
 
 
 @router.get("/predictions/{prediction_id}", responses=problems(404), summary="Get predictions")
 async def get_prediction(
     prediction_id: str,
     context: Annotated[Context[Prediction], on(Prediction, "read", parameter="prediction_id")],
+    request: Request,
     wait: Annotated[float, Query(ge=0, le=30, description="Seconds to wait for the job to end.")] = 0.0,
     cursor: Cursor = None,
-    limit: Limit = 1000,
+    limit: Limit = AT_ONCE,
 ) -> PredictionOut:
     after = decode_cursor(cursor, int)
     start = max(after[0], 0) if after else 0
-    deadline = asyncio.get_running_loop().time() + wait
-    while True:
+    view = await run_in_threadpool(_read, context, start, limit)
+    if wait and view.status not in ENDED:
+        await request.app.state.watcher.wait(view.job_id, wait)
         view = await run_in_threadpool(_read, context, start, limit)
-        if view.status not in ("queued", "running") or asyncio.get_running_loop().time() >= deadline:
-            return view
-        await asyncio.sleep(0.1)
+    return view
 
 
 def _read(context: Context[Prediction], start: int, limit: int) -> PredictionOut:
@@ -144,5 +162,4 @@ def _read(context: Context[Prediction], start: int, limit: int) -> PredictionOut
         prediction = session.get(Prediction, context.resource.id)
         if prediction is None:
             raise NotFound("this prediction was deleted")
-        view, following = prediction_view(context.services, session, prediction, start=start, limit=limit)
-    return view.model_copy(update={"next_cursor": encode_cursor(following) if following is not None else None})
+        return _page(context.services, session, prediction, start, limit)

@@ -7,20 +7,27 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.db.jobs import shown_status
 from app.db.tables import Job, Project
 from app.deps import Context, EdgeRoute, on
-from app.errors import Conflict
+from app.errors import Conflict, NotReady
 from app.jobs import queue
 from app.schemas.common import JobOut, Page
+from app.services import Services
 from app.views import job_view
+from app.waiting import First, waits_for
+from app.watcher import News
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=EdgeRoute)
 _EVENT = {
     "type": "object",
-    "properties": {"event": {"const": "job"}, "data": {"type": "string", "description": "The job, as JSON."}},
+    "properties": {
+        "event": {"enum": ["job", "problem"]},
+        "data": {"type": "string", "description": "The job, or the problem, as JSON."},
+    },
 }
 
 
@@ -50,7 +57,12 @@ def post_cancel(job_id: str, context: Annotated[Context[Job], on(Job, "write", p
     return job_view(context.session, queue.request_cancel(context.session, job_id))
 
 
+def _as_it_is(services: Services, session: Session, first: First) -> JobOut:
+    return job_view(session, session.get_one(Job, first["id"]))
+
+
 @router.post("/jobs/{job_id}/retry", responses=problems_of_change(404), summary="Try a job again")
+@waits_for(lambda job: [job["id"]], _as_it_is)
 def post_retry(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
     """For a failed or cancelled job; it goes on from its last checkpoint."""
     try:
@@ -68,11 +80,20 @@ def post_retry(job_id: str, context: Annotated[Context[Job], on(Job, "write", pa
 async def get_events(
     job_id: str, context: Annotated[Context[Job], on(Job, "read", parameter="job_id")], request: Request
 ) -> StreamingResponse:
-    """Server-sent events: one `job` event now and whenever something changes, the last when the job has ended."""
-    watch = request.app.state.watcher.watch(job_id)
+    """Server-sent events: one `job` event now and whenever something changes, the last when the job has ended. A
+    `problem` event says that the database does not answer; the next `job` event, that it does again. The stream also
+    ends when the service stops: ask again then."""
+    news_of_job = request.app.state.watcher.watch(job_id)
 
     async def lines() -> AsyncIterator[str]:
-        async for view in watch:
-            yield f"event: job\ndata: {json.dumps(view)}\n\n" if view is not None else ": still here\n\n"
+        async for news in news_of_job:
+            yield _event(news)
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+def _event(news: News) -> str:
+    if news is None:
+        return ": still here\n\n"
+    name, data = ("problem", news.body()) if isinstance(news, NotReady) else ("job", news)
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n"

@@ -14,18 +14,30 @@ from sqlalchemy.orm import Session
 
 from app.api.common import Cursor, Limit, problems, problems_of_change
 from app.db import consensus
-from app.db.tables import Label, PoolData, Project
+from app.db.tables import Job, Label, PoolData, Project
 from app.deps import Context, EdgeRoute, on
 from app.schemas.common import Page, decode_cursor, encode_cursor
 from app.schemas.labels import ConsensusOut, LabelOut, LabelsIn, LabelsOut
 from app.services import Services
 from app.usecases.record_labels import record_labels
+from app.views import job_view
+from app.waiting import First, waits_for
 
 router = APIRouter(prefix="/v1/projects/{project_id}/labels", tags=["labels"], route_class=EdgeRoute)
 EXPORT_AT_ONCE = 1000
 
 
+def triggered_jobs(first: First) -> list[str]:
+    return list(first["triggered"])
+
+
+def labels_with_jobs(services: Services, session: Session, first: First) -> LabelsOut:
+    query = select(Job).where(Job.id.in_(first["triggered"])).order_by(Job.id)
+    return LabelsOut(**{**first, "jobs": [job_view(session, job) for job in session.scalars(query)]})
+
+
 @router.post("", status_code=201, responses=problems_of_change(404), summary="Label, skip or retract rows")
+@waits_for(triggered_jobs, labels_with_jobs)
 def post_labels(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "label", parameter="project_id")],
@@ -33,7 +45,8 @@ def post_labels(
 ) -> LabelsOut:
     """All or none are taken. Each entry is an event about one row by one annotator; the annotator's latest event
     counts, so send another to correct one. `skip` says that it can't be labelled, `retract` takes one's answer back.
-    `triggered` names the trainings that these labels set off."""
+    `triggered` names the trainings that these labels set off; with `Prefer: wait` the answer comes when they have
+    ended, and `jobs` says how."""
     recorded = record_labels(
         context.services,
         context.session,

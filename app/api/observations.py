@@ -7,12 +7,14 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import TypeAdapter, ValidationError
+from sqlalchemy.orm import Session
 
 from app.api.common import Cursor, Limit, problems, problems_of_change
 from app.api.labels import _cell
-from app.db.tables import DesignSession
+from app.db.jobs import FAILED
+from app.db.tables import DesignSession, Job
 from app.deps import Context, EdgeRoute, computes, on
-from app.design_views import observation_view, round_view
+from app.design_views import observation_view, proposals_of_job, round_view
 from app.errors import Malformed
 from app.schemas.common import Page, decode_cursor, encode_cursor
 from app.schemas.experiments import Design
@@ -22,13 +24,32 @@ from app.usecases.read_posterior import Form, read_eig, read_posterior, read_sto
 from app.usecases.read_rounds import Columns, read_columns, read_rounds
 from app.usecases.record_observation import record_observation
 from app.usecases.undo_observation import undo_observation
+from app.views import job_view
+from app.waiting import First, waits_for
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["sessions"], route_class=EdgeRoute)
 _DESIGNS = TypeAdapter(list[Design])
 MAX_ASKED = 1000
 
 
+def _next_job(first: First) -> list[str]:
+    return [first["next_job"]["id"]] if first["next_job"] else []
+
+
+def _followed(services: Services, session: Session, first: First) -> ObservationOut:
+    """With what the job for the next design has come to."""
+    job = session.get_one(Job, first["next_job"]["id"])
+    ended = job.error["detail"] if job.error else f"its job is {job.status}"
+    news = {
+        "next": proposals_of_job(session, job),
+        "next_job": job_view(session, job),
+        "next_problem": f"the outcome is recorded, the next design is not: {ended}" if job.status in FAILED else None,
+    }
+    return ObservationOut(**{**first, **news})
+
+
 @router.post("/observations", status_code=201, responses=problems_of_change(404), summary="Record an outcome")
+@waits_for(_next_job, _followed)
 @computes
 def post_observation(
     session_id: str,

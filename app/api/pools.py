@@ -12,15 +12,17 @@ from sqlalchemy.orm import Session
 
 from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.db import consensus, pools
-from app.db.tables import Pool, Project
+from app.db.tables import Job, Pool, Project
 from app.deps import Context, EdgeRoute, on
 from app.schemas.common import Page, decode_cursor, encode_cursor
 from app.schemas.pools import IngestOut, ItemOut, PoolIn, PoolOut
+from app.services import Services
 from app.storage.readers import Columns
 from app.usecases.create_pool import create_pool
 from app.usecases.delete_things import delete_pool
 from app.usecases.receive_file import queue_ingest, receive_file, refuse_second_file
 from app.views import job_view, pool_view
+from app.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["pools"], route_class=EdgeRoute)
 _BODY = {
@@ -81,6 +83,10 @@ def list_pools(
     return page_by_id(context.session, query, Pool.id, cursor, limit, lambda row: pool_view(context.session, row))
 
 
+def _ingest(services: Services, session: Session, *, job: Job, pool: Pool) -> IngestOut:
+    return IngestOut(job=job_view(session, job), pool=pool_view(session, pool))
+
+
 Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
 
 
@@ -91,6 +97,7 @@ Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
     openapi_extra=_FILE,
     summary="Send a pool's rows as a file",
 )
+@waits(_ingest, job=Job, pool=Pool)
 async def put_data(
     pool_id: str,
     context: Annotated[Context[Pool], on(Pool, "write", parameter="pool_id")],
@@ -103,8 +110,8 @@ async def put_data(
     """The body is the file itself, its format given by Content-Type: npy `[N, width]`, Parquet, Arrow, CSV with a
     header, or NDJSON. Features are the list column `x`, or all other numeric columns in order. `key`, `label` and
     `payload` name the columns of that meaning (by default those words, if there are such columns). The first rows are
-    checked before the answer; the rest by the job, and the pool is `ready` when it has succeeded. Nothing of a file
-    with a mistake is kept."""
+    checked before the answer; the rest by the job, and the pool is `ready` when it has succeeded. `notes` in the job's
+    `result` name the columns that were not used. Nothing of a file with a mistake is kept."""
     project = await run_in_threadpool(_project_for_file, context)
     upload = await receive_file(
         context.services,
@@ -128,7 +135,7 @@ def _project_for_file(context: Context[Pool]) -> Project:
 def _queue(context: Context[Pool], upload: Any) -> IngestOut:
     job = queue_ingest(context.services, context.session, context.resource, upload, annotator=context.caller.name)
     pool = context.session.get_one(Pool, context.resource.id)
-    return IngestOut(job=job_view(context.session, job), pool=pool_view(context.session, pool))
+    return _ingest(context.services, context.session, job=job, pool=pool)
 
 
 @router.get("/pools/{pool_id}", responses=problems(404), summary="Get a pool")

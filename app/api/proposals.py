@@ -4,18 +4,29 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
-from app.db.tables import DesignSession, Proposal
+from app.db.tables import DesignSession, Job, Proposal
 from app.deps import Context, EdgeRoute, computes, on
-from app.design_views import proposal_view, proposals_view
+from app.design_views import proposal_view, proposals_of_job, proposals_view
 from app.schemas.common import Page
 from app.schemas.sessions import AbandonIn, ExpensiveOut, ProposalBase, ProposalIn, ProposalOut
+from app.services import Services
 from app.usecases.abandon_proposal import abandon_proposal
 from app.usecases.propose_designs import Expensive, propose_designs
 from app.views import job_view
+from app.waiting import First, its_job, waits_for
 
 router = APIRouter(prefix="/v1", tags=["sessions"], route_class=EdgeRoute)
+
+
+def _proposed(services: Services, session: Session, first: First) -> ExpensiveOut | Response:
+    """As if it had been computed in the request, once the job has succeeded."""
+    job = session.get_one(Job, first["job"]["id"])
+    if (made := proposals_of_job(session, job)) is not None:
+        return Response(made.model_dump_json(), 201, media_type="application/json")
+    return ExpensiveOut(**{**first, "job": job_view(session, job)})
 
 
 @router.post(
@@ -23,11 +34,13 @@ router = APIRouter(prefix="/v1", tags=["sessions"], route_class=EdgeRoute)
     status_code=201,
     responses={
         **problems_of_change(404),
+        200: {"model": ExpensiveOut, "description": "With `Prefer: wait`: the job ended without one; `job` says why."},
         202: {"model": ExpensiveOut, "description": "Too expensive for a request: a job computes it."},
     },
     response_model=ProposalOut,
     summary="Propose what to run next",
 )
+@waits_for(its_job, _proposed)
 @computes
 def post_proposal(
     session_id: str,

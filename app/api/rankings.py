@@ -7,24 +7,32 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
 from app.api.labels import _cell
-from app.db.tables import Pool, Project, Ranking
+from app.db.tables import Job, Pool, Project, Ranking
 from app.db.types import new_id
 from app.deps import Context, EdgeRoute, on
 from app.errors import Conflict
 from app.schemas.common import Page
 from app.schemas.methods import as_json_or_none
 from app.schemas.rankings import RankingIn, RankingJobOut, RankingOut
+from app.services import Services
 from app.usecases.replay_ranking import replay_ranking
 from app.usecases.request_ranking import RankingRequest, request_ranking, store_target
 from app.views import job_view, ranking_view
+from app.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["rankings"], route_class=EdgeRoute)
 
 
+def _ranking(services: Services, session: Session, *, job: Job, ranking: Ranking) -> RankingJobOut:
+    return RankingJobOut(job=job_view(session, job), ranking=ranking_view(services, session, ranking, with_items=True))
+
+
 @router.post("/pools/{pool_id}/rankings", status_code=202, responses=problems_of_change(404), summary="Rank a pool")
+@waits(_ranking, job=Job, ranking=Ranking)
 def post_ranking(
     pool_id: str,
     context: Annotated[Context[Pool], on(Pool, "label", parameter="pool_id")],
@@ -65,6 +73,7 @@ def post_ranking(
     responses=problems_of_change(404),
     summary="Make a ranking again",
 )
+@waits(_ranking, job=Job, ranking=Ranking)
 def post_replay(
     ranking_id: str,
     context: Annotated[Context[Ranking], on(Ranking, "label", parameter="ranking_id")],
@@ -79,8 +88,7 @@ def post_replay(
 
 def _accepted(context: Context[Any], request: RankingRequest, response: Response) -> RankingJobOut:
     response.headers["Location"] = f"/v1/jobs/{request.job.id}"
-    view = ranking_view(context.services, context.session, request.ranking, with_items=False)
-    return RankingJobOut(job=job_view(context.session, request.job), ranking=view)
+    return _ranking(context.services, context.session, job=request.job, ranking=request.ranking)
 
 
 @router.get("/pools/{pool_id}/rankings", responses=problems(404), summary="List a pool's rankings")

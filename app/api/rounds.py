@@ -4,27 +4,36 @@ from typing import Annotated
 
 from fastapi import APIRouter, Response
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
-from app.db.tables import PoolData, Project, Round
+from app.api.labels import labels_with_jobs, triggered_jobs
+from app.db.tables import Job, PoolData, Project, Round
 from app.deps import Context, EdgeRoute, on
 from app.schemas.common import Page
 from app.schemas.labels import LabelsOut, RoundLabelsIn
 from app.schemas.rounds import NextIn, NextItem, NextOut, RoundIn, RoundJobOut, RoundOut
 from app.schemas.stored import stored_round
+from app.services import Services
 from app.usecases.advance_rounds import count_open
 from app.usecases.close_round import close_round
 from app.usecases.open_round import open_round
 from app.usecases.record_labels import in_round, record_labels
 from app.usecases.reserve_items import reserve_items
 from app.views import job_view, payloads_of, round_view
+from app.waiting import waits, waits_for
 
 router = APIRouter(prefix="/v1", tags=["rounds"], route_class=EdgeRoute)
+
+
+def _round(services: Services, session: Session, *, job: Job, round: Round) -> RoundJobOut:
+    return RoundJobOut(job=job_view(session, job), round=round_view(session, round))
 
 
 @router.post(
     "/projects/{project_id}/rounds", status_code=202, responses=problems_of_change(404), summary="Open a round"
 )
+@waits(_round, job=Job, round=Round)
 def post_round(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
@@ -35,7 +44,7 @@ def post_round(
     labelled or skipped by `overlap` annotators the round is complete, and a new ensemble is trained."""
     opened = open_round(context.session, context.resource, context.services.settings, stored_round(wanted))
     response.headers["Location"] = f"/v1/jobs/{opened.job.id}"
-    return RoundJobOut(job=job_view(context.session, opened.job), round=round_view(context.session, opened.round))
+    return _round(context.services, context.session, job=opened.job, round=opened.round)
 
 
 @router.get("/projects/{project_id}/rounds", responses=problems(404), summary="List rounds")
@@ -81,6 +90,7 @@ def post_next(
 @router.post(
     "/rounds/{round_id}/labels", status_code=201, responses=problems_of_change(404), summary="Label items of a round"
 )
+@waits_for(triggered_jobs, labels_with_jobs)
 def post_round_labels(
     round_id: str, context: Annotated[Context[Round], on(Round, "label", parameter="round_id")], wanted: RoundLabelsIn
 ) -> LabelsOut:

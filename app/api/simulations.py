@@ -4,17 +4,24 @@ from typing import Annotated
 
 from fastapi import APIRouter, Response
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
-from app.db.tables import Experiment, Simulation
+from app.db.tables import Experiment, Job, Simulation
 from app.deps import Context, EdgeRoute, computes, on
 from app.design_views import simulation_view
 from app.schemas.common import Page
 from app.schemas.experiments import SimulationIn, SimulationJobOut, SimulationOut
+from app.services import Services
 from app.usecases.simulate_experiment import check_simulation, request_simulation
 from app.views import job_view
+from app.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
+
+
+def _simulation(services: Services, session: Session, *, job: Job, simulation: Simulation) -> SimulationJobOut:
+    return SimulationJobOut(job=job_view(session, job), simulation=simulation_view(session, simulation))
 
 
 @router.post(
@@ -23,6 +30,7 @@ router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
     responses=problems_of_change(404),
     summary="Simulate an experiment",
 )
+@waits(_simulation, job=Job, simulation=Simulation)
 @computes
 def post_simulation(
     experiment_id: str,
@@ -35,8 +43,7 @@ def post_simulation(
     check_simulation(context.services, context.resource, wanted)
     request = request_simulation(context.session, experiment_id, wanted)
     response.headers["Location"] = f"/v1/jobs/{request.job.id}"
-    view = simulation_view(context.session, request.simulation)
-    return SimulationJobOut(job=job_view(context.session, request.job), simulation=view)
+    return _simulation(context.services, context.session, job=request.job, simulation=request.simulation)
 
 
 @router.get(

@@ -10,6 +10,8 @@ from sqlalchemy.orm import Session, aliased
 
 from app.db.tables import Job
 
+FAILED = ("failed", "cancelled")
+ENDED = ("succeeded", *FAILED)
 _WORDS = {"succeeded": "done", "running": "running", "queued": "waiting", "failed": "failed", "cancelled": "cancelled"}
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from app.schemas.common import In, JobOut, Many, Number, Out, Seed, Storable
+from app.schemas.common import Flag, In, JobOut, Many, Number, Out, Seed, Storable
 from app.schemas.methods import PosteriorSpec
 
 
@@ -13,7 +13,7 @@ class TrainingIn(In):
     posterior: PosteriorSpec | None = Field(None, description="Default: the project's.")
     n_members: int = Field(20, ge=1, le=100_000, description="Draws kept; an ensemble of S networks gives at most S.")
     seed: Seed = 0
-    warm_start: bool = Field(False, description="Start from the current ensemble's weights rather than fresh.")
+    warm_start: Flag = Field(False, description="Start from the current ensemble's weights rather than fresh.")
 
 
 class EnsembleOut(Out):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from app.schemas.common import In, Many, Number, Out, Storable
+from app.schemas.common import Flag, In, JobOut, Many, Number, Out, Storable
 from app.schemas.pools import Key, LabelValue
 
 Row = Annotated[int, Field(ge=0, lt=2**62)]
@@ -18,8 +18,8 @@ class RoundLabelIn(In):
     row: Row | None = None
     key: Key | None = None
     value: LabelValue | None = None
-    skip: bool = False
-    retract: bool = False
+    skip: Flag = False
+    retract: Flag = False
     annotator: Annotator | None = Field(None, description="Default: the name of the API key.")
     lead_time: Annotated[Number, Field(ge=0, le=1e9)] | None = Field(None, description="Seconds the annotator took.")
 
@@ -65,6 +65,7 @@ class LabelsOut(Out):
     accepted: int
     labels: list[LabelOut]
     triggered: list[str] = Field(description="Ids of the jobs that these labels set off.")
+    jobs: list[JobOut] = Field([], description="These jobs as they stand now, where `Prefer: wait` waited for them.")
 
 
 class ConsensusOut(Out):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
-from app.schemas.common import In, JobOut, Many, Name, Number, Out, Storable
+from app.schemas.common import Flag, In, JobOut, Many, Name, Number, Out, Storable
 
 Purpose = Literal["candidates", "evaluation"]
 
@@ -18,7 +18,7 @@ def _one_of(value: Any, parse: ValidatorFunctionWrapHandler) -> Any:
         raise ValueError("a label is text, a finite number, true, false, or a list of finite numbers") from None
 
 
-LabelValue = Annotated[bool | int | Number | Storable | Many[Number], WrapValidator(_one_of)]
+LabelValue = Annotated[Flag | int | Number | Storable | Many[Number], WrapValidator(_one_of)]
 Key = Annotated[Storable, Field(min_length=1, max_length=500)]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from app.schemas.common import In, JobOut, Out, Seed, Storable, Whole
+from app.schemas.common import Flag, In, JobOut, Out, Seed, Storable, Whole
 from app.schemas.labels import Annotator
 from app.schemas.rankings import Choice, TargetPool
 
@@ -16,7 +16,7 @@ class RoundIn(Choice):
     overlap: Whole = Field(1, ge=1, le=100, description="How many annotators each item needs.")
     seed: Seed = 0
     target: TargetPool | None = Field(None, description="Only for `epig`: what is to be predicted well.")
-    retrain: bool = Field(True, description="Train a new ensemble when the round is complete.")
+    retrain: Flag = Field(True, description="Train a new ensemble when the round is complete.")
 
 
 class RoundOut(Out):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from app.schemas.common import In, Number, Out, Storable
+from app.schemas.common import Flag, In, Number, Out, Storable
 from app.schemas.ensembles import TrainingIn
 from app.schemas.rounds import RoundIn
 
@@ -20,7 +20,7 @@ class ScheduleIn(In):
     every_labels: int | None = Field(
         None, ge=1, le=2**31, description="Label events of candidate rows; a correction counts as one too."
     )
-    on_round_complete: bool = False
+    on_round_complete: Flag = False
     debounce_seconds: Annotated[Number, Field(ge=0, le=86_400)] = Field(
         0.0, description="Delay the start, so that what follows shortly is part of the same training."
     )
@@ -35,7 +35,7 @@ class ScheduleIn(In):
 
 
 class SchedulePatch(In):
-    paused: bool
+    paused: Flag
 
 
 class ScheduleOut(Out):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from app.schemas.common import In, JobOut, Name, Out, Result, Seed, Storable
+from app.schemas.common import Flag, In, JobOut, Name, Out, Result, Seed, Storable
 from app.schemas.experiments import Design
 
 Id = Annotated[Storable, Field(max_length=36)]
@@ -32,7 +32,7 @@ class SessionIn(In):
 
 class SessionChange(In):
     name: Name | None = None
-    closed: bool | None = Field(
+    closed: Flag | None = Field(
         None,
         description="A closed session can only be read: it hands out no proposals and takes no outcomes, not even of "
         "trials that were proposed before; nothing is abandoned or taken back.",

@@ -1,10 +1,10 @@
 """The job that turns an uploaded file into a pool."""
 
 from app.db.tables import Pool, PoolData, Project
-from app.jobs.context import JobContext, JobFailed, still_there
+from app.jobs.context import JobContext, JobFailed, still_there, storable
 from app.services import job_services
 from app.storage.errors import MissingObject
-from app.storage.readers import BadData, Columns, open_reader
+from app.storage.readers import BadData, Columns, open_reader, unused_note
 from app.targets import row_width
 from app.usecases.receive_file import limits_of
 from app.usecases.store_pool import publish_pool, write_pool
@@ -44,7 +44,13 @@ def ingest_pool(job: JobContext) -> None:
         services.objects.delete([payload["upload_key"]])
         raise JobFailed({"title": "The file can't be used", "detail": error.message, "status": 422}) from error
     triggered: list[str] = []
-    result = {"pool_id": pool.id, "n_rows": stored.n_rows, "n_labels": len(stored.labels), "triggered": triggered}
+    result = {
+        "pool_id": pool.id,
+        "n_rows": stored.n_rows,
+        "n_labels": len(stored.labels),
+        "triggered": triggered,
+        "notes": storable([unused_note(reader.unused)] if reader.unused else []),
+    }
     with job.finish(result) as session:
         if session.get(PoolData, pool.id) is None:
             triggered += publish_pool(services, session, project, pool, stored, annotator=payload["annotator"])

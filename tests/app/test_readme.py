@@ -50,9 +50,9 @@ def test_the_page_has_the_blocks_that_are_run_here() -> None:
 
 def test_the_loop_in_curl_ends_with_five_rows_to_label(up: Up, folder: Path) -> None:
     said = run(["bash", "-euo", "pipefail", "-c"], BLOCKS["curl"], folder, **as_reader(up)).splitlines()
-    assert said[0] == "10"
-    assert said[1] == "rank,row,key,score,payload,value,measure"
-    assert [re.match(r"(\d+),\d+,point-\d+,", line)[1] for line in said[2:]] == list("12345")  # type: ignore[index]
+    assert said[:3] == ["ready", "10", "succeeded"]
+    assert said[3] == "rank,row,key,score,payload,value,measure"
+    assert [re.match(r"(\d+),\d+,point-\d+,", line)[1] for line in said[4:]] == list("12345")  # type: ignore[index]
 
 
 def test_the_loop_in_python_learns(up: Up, folder: Path) -> None:

@@ -143,7 +143,10 @@ def test_only_pages_of_the_list_may_call_from_a_browser(
     service = make_service(database, cors_origins=[PAGE])
     made = session(service)
     path = f"/v1/sessions/{made['id']}/proposals"
-    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+    asks = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type,prefer",
+    }
     allowed = service.client.options(path, headers={"Origin": PAGE, **asks})
     assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, PAGE)
     assert "authorization" in allowed.headers["access-control-allow-headers"].lower()
@@ -151,6 +154,7 @@ def test_only_pages_of_the_list_may_call_from_a_browser(
     assert "access-control-allow-origin" not in other.headers
     answered = service.client.post(path, json={}, headers={"Origin": PAGE, **bearer(made["token"])})
     assert (answered.status_code, answered.headers["access-control-allow-origin"]) == (201, PAGE)
+    assert "Preference-Applied" in answered.headers["access-control-expose-headers"]
     problem = service.client.post(path, json={"count": 0}, headers={"Origin": PAGE})
     assert (problem.status_code, problem.headers["access-control-allow-origin"]) == (422, PAGE)
 

@@ -14,6 +14,7 @@ from app.storage.readers.kinds import CONTENT_TYPES, kind_of
 from app.storage.readers.ndjson import open_ndjson
 from app.storage.readers.npy import open_npy
 from app.storage.readers.parquet import open_parquet
+from app.storage.readers.plan import unused_note
 
 __all__ = [
     "CONTENT_TYPES",
@@ -30,6 +31,7 @@ __all__ = [
     "inline_batch",
     "kind_of",
     "open_reader",
+    "unused_note",
 ]
 
 READERS: dict[Kind, OpenReader] = {

@@ -47,7 +47,8 @@ def _open_arrow(request: Request) -> Reader:
     schema = ipc.open_stream(_stream(source, name, start)).schema
     plan = plan_table(schema, request)
     batches = _batches(request, plan, schema, name, start, sum(frame.is_batch for frame in frames))
-    return Reader(batches=batches, n_rows=n_rows, decodes_at_once=any(frame.is_compressed for frame in frames))
+    is_compressed = any(frame.is_compressed for frame in frames)
+    return Reader(batches=batches, n_rows=n_rows, decodes_at_once=is_compressed, unused=list(plan.unused))
 
 
 def _footer(source: BinaryIO) -> int:

@@ -1,7 +1,7 @@
 """What every reader gives, and what it is told."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, Protocol
 
 import numpy as np
@@ -73,11 +73,13 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """`n_rows` where the format says it beforehand. `decodes_at_once`: the first batch costs more than a few MB."""
+    """`n_rows` where the format says it beforehand. `decodes_at_once`: the first batch costs more than a few MB.
+    `unused` are the columns that are neither features nor key, label or payload; complete after the last batch."""
 
     batches: Iterator[Batch]
     n_rows: int | None = None
     decodes_at_once: bool = False
+    unused: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches

@@ -33,7 +33,7 @@ def open_csv(request: Request) -> Reader:
     if first is None:
         raise BadData("The CSV file has a header but no rows.")
     plan = plan_columns({name: _type(first.column(name)) for name in names}, request.columns, request.width)
-    return Reader(batches=_batches(request, plan, first, tables))
+    return Reader(batches=_batches(request, plan, first, tables), unused=list(plan.unused))
 
 
 def _header(request: Request) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from app.storage.errors import BadData
@@ -11,6 +12,7 @@ from app.storage.readers.plan import ColumnType, Plan, plan_columns
 from app.storage.readers.values import refuse_constant
 
 BLOCK_TEXT_BYTES = 4 * 2**20
+MAX_UNUSED = 1000
 
 
 def open_ndjson(request: Request) -> Reader:
@@ -20,7 +22,24 @@ def open_ndjson(request: Request) -> Reader:
     if first is None:
         raise BadData("The file is empty; NDJSON has one object per line.")
     plan = plan_columns({name: _type(value) for name, value in first[1].items()}, request.columns, request.width)
-    return Reader(batches=_batches(request, plan, first, objects))
+    unused: list[str] = []
+    return Reader(
+        batches=_batches(request, plan, _noting(chain([first], objects), request, plan, unused)), unused=unused
+    )
+
+
+def _noting(
+    objects: Iterator[tuple[int, dict[str, Any]]], request: Request, plan: Plan, unused: list[str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The same objects; names that no line before had and that mean nothing go to `unused`, up to MAX_UNUSED."""
+    roles = (plan.key or "key", request.columns.label or "label", request.columns.payload or "payload")
+    known = {*plan.features, *roles}
+    for n_bytes, found in objects:
+        if not found.keys() <= known and len(unused) < MAX_UNUSED:
+            new = [name for name in found if name not in known][: MAX_UNUSED - len(unused)]
+            unused += new
+            known.update(new)
+        yield n_bytes, found
 
 
 def _objects(request: Request) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -47,11 +66,10 @@ def _objects(request: Request) -> Iterator[tuple[int, dict[str, Any]]]:
         row += 1
 
 
-def _batches(
-    request: Request, plan: Plan, first: tuple[int, dict[str, Any]], rest: Iterator[tuple[int, dict[str, Any]]]
-) -> Iterator[Batch]:
-    row, held, size = 0, [first[1]], first[0]
-    for n_bytes, found in rest:
+def _batches(request: Request, plan: Plan, objects: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[Batch]:
+    row, size = 0, 0
+    held: list[dict[str, Any]] = []
+    for n_bytes, found in objects:
         if len(held) >= request.block_rows or size >= BLOCK_TEXT_BYTES:
             yield _batch(request, plan, held, row)
             row, held, size = row + len(held), [], 0

@@ -38,7 +38,8 @@ def _open_parquet(request: Request) -> Reader:
             "split it."
         )
     large = bool(sizes) and sizes[0] > HEAD_BYTES
-    return Reader(batches=_batches(file, plan, request), n_rows=meta.num_rows, decodes_at_once=large)
+    batches = _batches(file, plan, request)
+    return Reader(batches=batches, n_rows=meta.num_rows, decodes_at_once=large, unused=list(plan.unused))
 
 
 def _refuse_bombs(request: Request, meta: pq.FileMetaData) -> None:

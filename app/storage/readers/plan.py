@@ -3,7 +3,7 @@
 Features are the list column `x`, or else all numeric columns that are not key, label or payload, in order.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +20,7 @@ class Plan:
     key: str | None
     label: str | None
     payload: str | None
+    unused: tuple[str, ...]
 
     @property
     def all(self) -> list[str]:
@@ -31,11 +32,29 @@ def plan_columns(types: Mapping[str, ColumnType], columns: Columns, width: int) 
     named = {role: _named(types, getattr(columns, role), role) for role in ("key", "label", "payload")}
     taken = {name for name in named.values() if name is not None}
     if types.get("x") == "list" and "x" not in taken:
-        return Plan(features=("x",), is_list=True, **named)
+        return _plan(types, ("x",), named, is_list=True)
     features = tuple(name for name, kind in types.items() if kind == "number" and name not in taken)
     if len(features) != width:
         raise BadData(_wrong_width(types, features, taken, width))
-    return Plan(features=features, is_list=False, **named)
+    return _plan(types, features, named, is_list=False)
+
+
+def _plan(
+    types: Mapping[str, ColumnType], features: tuple[str, ...], named: dict[str, str | None], *, is_list: bool
+) -> Plan:
+    used = {*features, *named.values()}
+    unused = tuple(name for name in types if name not in used)
+    return Plan(features=features, is_list=is_list, unused=unused, **named)
+
+
+def unused_note(names: Sequence[str]) -> str:
+    """What whoever sent the file should know: a misspelt column is not an error, but it is lost."""
+    count = "1 column was" if len(names) == 1 else f"{len(names):,} columns were"
+    shown = listed([name if len(name) <= 64 else f"{name[:64]}…" for name in names])
+    return (
+        f"{count} not used: {shown}. Features are the list column 'x', or else all numeric columns; key, label and "
+        "payload are the columns of these names, or those that the request names."
+    )
 
 
 def refuse_repeats(names: Iterable[str]) -> None:
