@@ -1,4 +1,17 @@
-"""Queries about projects; a project's row is also the lock under which its changeable rows are changed."""
+"""Queries about projects, and the order in which rows are locked.
+
+Every transaction takes its locks in this order, so that no two of them wait for each other:
+
+1. The project's row (`lock` or `take_label_numbers`), before anything that belongs to the project is written: pools,
+   labels, ensembles, rankings, predictions, rounds, reservations, schedules. What was read before is read again. An
+   experiment's row, then those of its sessions by id, are the same for what belongs to an experiment.
+2. Whatever belongs to it, in any order: nobody else writes there meanwhile. On PostgreSQL, a row that is inserted locks
+   those that it refers to, and a row that is deleted those that refer to it.
+3. Jobs, children before their parents, several of them by id. Workers claim, renew and end jobs without the project's
+   lock; whoever holds a job that was there before takes no lock of the kinds above any more.
+
+SQLite has one writer at a time, so there the order does not matter.
+"""
 
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
@@ -16,7 +29,7 @@ _TAKE = (  # built once and without the mapper: every label goes through it
 
 
 def lock(session: Session, project_id: str) -> Project:
-    """Hold the project until the transaction ends: label order, versions, rounds and schedules depend on it."""
+    """Hold the project until the transaction ends, as everybody does before they write anything that belongs to it."""
     query = update(Project).where(Project.id == project_id).values(last_seq=Project.last_seq).returning(Project)
     project = session.execute(query, execution_options={"populate_existing": True}).scalar_one_or_none()
     if project is None:

@@ -1,5 +1,6 @@
-"""Create, pause and resume schedules."""
+"""Create, pause, resume and delete schedules."""
 
+from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from app.db import pools, projects
@@ -45,8 +46,16 @@ def create_schedule(session: Session, project: Project, wanted: ScheduleIn, sett
 def pause_schedule(session: Session, schedule: Schedule, paused: bool) -> Schedule:
     projects.lock(session, schedule.project_id)
     schedule = session.get_one(Schedule, schedule.id, populate_existing=True)
-    if schedule.paused and not paused and schedule.cron is not None:
-        schedule.next_fire_at = next_time(schedule.cron, schedule.timezone, database_time(session))
+    if schedule.paused and not paused:
+        schedule.note = None
+        if schedule.cron is not None:
+            schedule.next_fire_at = next_time(schedule.cron, schedule.timezone, database_time(session))
     schedule.paused = paused
     session.flush()
     return schedule
+
+
+def delete_schedule(session: Session, schedule: Schedule) -> None:
+    """Not while labels are counted for it: whoever counts holds the project."""
+    projects.lock(session, schedule.project_id)
+    session.execute(delete(Schedule).where(Schedule.id == schedule.id))

@@ -4,6 +4,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from app.db import projects
 from app.db.tables import Pool, Project
 from app.db.types import new_id
 from app.errors import Malformed
@@ -21,6 +22,7 @@ def create_pool(services: Services, session: Session, project: Project, wanted: 
         for name in ("keys", "payloads", "labels"):
             if getattr(wanted, name) is not None:
                 raise Malformed(f"`{name}` came without `rows`; send both, or neither and a file", pointer=f"/{name}")
+        projects.lock(session, project.id)
         session.add(pool)
         session.flush()
         return pool
@@ -39,6 +41,7 @@ def create_pool(services: Services, session: Session, project: Project, wanted: 
         stored = write_pool(services, f"pools/{pool.id}/inline", project, pool.purpose, [batch], labels=labels)
     except BadData as error:
         raise Malformed(error.message, pointer=_pointer(error)) from error
+    projects.lock(session, project.id)
     session.add(pool)
     session.flush()
     publish_pool(services, session, project, pool, stored, annotator=annotator)
