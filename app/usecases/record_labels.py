@@ -8,7 +8,7 @@ import numpy as np
 from sqlalchemy import bindparam, exists, insert, select
 from sqlalchemy.orm import Session
 
-from app.db import pools, projects
+from app.db import label_counts, pools, projects
 from app.db.tables import Base, Label, Project, Round, Schedule
 from app.db.types import database_time
 from app.errors import Conflict, Malformed
@@ -72,6 +72,7 @@ def record_labels(
         }
         for i, ((pool_id, label), (row, _), value) in enumerate(zip(said, found.places, values, strict=True))
     ]
+    label_counts.count_events(session, events, kind=project.task["kind"])
     session.execute(_INSERT, events)
     waiting = {"pool_ids": list({pool_id for pool_id, _ in said}), "project_id": project.id}
     has_rounds, has_schedules = session.execute(_WAITING, waiting).one()

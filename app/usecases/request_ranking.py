@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 import bensemble_core as bc
-from app.db import consensus, pools, projects
+from app.db import consensus, label_counts, pools, projects
 from app.db.tables import Ensemble, EnsembleResult, Job, Pool, Project, Ranking, Round, RoundItem
 from app.db.types import new_id
 from app.errors import Conflict, Malformed, NotFound
@@ -198,11 +198,10 @@ def _check_target(
 
 def rows_left(session: Session, project: Project, pool: Pool, *, for_round: bool) -> int:
     """Rows neither labelled nor skipped; for a round also those that wait in no other round."""
-    kind = project.task["kind"]
-    n_labelled, n_skipped = consensus.count_rows(session, pool.id, kind=kind)
-    n_left = pools.data_of(session, pool).n_rows - n_labelled - n_skipped
+    counts = label_counts.read_counts(session, pool.id)
+    n_left = pools.data_of(session, pool).n_rows - counts.n_labelled - counts.n_skipped
     if for_round and (waiting := waiting_rows(session, pool.id)):
-        said = consensus.verdicts(session, pool.id, waiting, kind=kind)
+        said = consensus.verdicts(session, pool.id, waiting, kind=project.task["kind"])
         n_left -= sum(row not in said or said[row].status in ("open", "unlabelled") for row in waiting)
     return n_left
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 from sqlalchemy.orm import Session
 
 from app.db import projects
@@ -25,7 +25,7 @@ class StoredPool:
     prefix: str
     n_rows: int
     n_bytes: int
-    labels: list[tuple[int, Any]]  # (row, value)
+    labels: list[tuple[int, Any]]  # (row, value), at most one a row
 
 
 def write_pool(
@@ -85,6 +85,7 @@ def publish_pool(
     session.flush()
     if not stored.labels:
         return []
+    session.execute(update(Pool).where(Pool.id == pool.id).values(n_labelled=len(stored.labels)))
     first = projects.take_label_numbers(session, project.id, len(stored.labels))
     now = database_time(session)
     for start in range(0, len(stored.labels), LABELS_AT_ONCE):
