@@ -13,10 +13,13 @@ Every transaction takes its locks in this order, so that no two of them wait for
 SQLite has one writer at a time, so there the order does not matter.
 """
 
+from datetime import datetime
+
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from app.db.tables import Base, Ensemble, EnsembleResult, Project
+from app.db.types import CLOCK
 from app.errors import NotFound
 
 _PROJECT = Base.metadata.tables[Project.__tablename__]
@@ -24,7 +27,7 @@ _TAKE = (  # built once and without the mapper: every label goes through it
     update(_PROJECT)
     .where(_PROJECT.c.id == bindparam("project_id"))
     .values(last_seq=_PROJECT.c.last_seq + bindparam("n"))
-    .returning(_PROJECT.c.last_seq)
+    .returning(_PROJECT.c.last_seq, CLOCK.label("now"))
 )
 
 
@@ -53,9 +56,9 @@ def current_ensemble_id(session: Session, project: Project) -> str | None:
     return project.pinned_ensemble_id or latest_ensemble_id(session, project.id)
 
 
-def take_label_numbers(session: Session, project_id: str, n: int) -> int:
-    """Reserve n consecutive label numbers; returns the first. Holds the project's lock."""
-    last: int | None = session.execute(_TAKE, {"project_id": project_id, "n": n}).scalar_one_or_none()
-    if last is None:
+def take_label_numbers(session: Session, project_id: str, n: int) -> tuple[int, datetime]:
+    """Reserve n consecutive label numbers; the first of them, and the time. Holds the project's lock."""
+    taken = session.execute(_TAKE, {"project_id": project_id, "n": n}).one_or_none()
+    if taken is None:
         raise NotFound(f"there is no project {project_id!r}")
-    return last - n + 1
+    return taken.last_seq - n + 1, taken.now

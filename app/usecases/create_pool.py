@@ -15,7 +15,9 @@ from app.targets import parse_label, row_width
 from app.usecases.store_pool import publish_pool, write_pool
 
 
-def create_pool(services: Services, session: Session, project: Project, wanted: PoolIn, *, annotator: str) -> Pool:
+def create_pool(
+    services: Services, session: Session, project: Project, wanted: PoolIn, *, annotator: str, key_id: str | None
+) -> Pool:
     """Rows go to storage before the transaction begins, so that writing them holds no lock."""
     pool = Pool(id=new_id(), project_id=project.id, name=wanted.name, purpose=wanted.purpose)
     if wanted.rows is None:
@@ -44,7 +46,7 @@ def create_pool(services: Services, session: Session, project: Project, wanted: 
     projects.lock(session, project.id)
     session.add(pool)
     session.flush()
-    publish_pool(services, session, project, pool, stored, annotator=annotator)
+    publish_pool(services, session, project, pool, stored, annotator=annotator, key_id=key_id)
     return pool
 
 

@@ -47,5 +47,13 @@ def ingest_pool(job: JobContext) -> None:
     result = {"pool_id": pool.id, "n_rows": stored.n_rows, "n_labels": len(stored.labels), "triggered": triggered}
     with job.finish(result) as session:
         if session.get(PoolData, pool.id) is None:
-            triggered += publish_pool(services, session, project, pool, stored, annotator=payload["annotator"])
+            triggered += publish_pool(
+                services,
+                session,
+                project,
+                pool,
+                stored,
+                annotator=payload["annotator"],
+                key_id=payload.get("key_id"),  # a job of an older version has none
+            )
     services.objects.delete([payload["upload_key"]])

@@ -58,17 +58,9 @@ def request_ranking(
         raise Malformed(f"k is {k:,}; the cap is {settings.max_k:,}", pointer="/k")
     if k > n_left:
         raise Conflict(_too_many(pool, k, n_left, for_round=round_id is not None))
-    _check_family(project, bc.ACQUISITIONS, acquisition["name"], "/acquisition/name")
-    _check_family(project, bc.SELECTIONS, selection["name"], "/selection/name")
-    try:
-        check_combination(acquisition, selection, family_of(project))
-    except bc.InvalidOption as error:
-        raise Malformed(str(error), pointer="/selection") from error
-    if acquisition.get("estimate") == "mixture" and project.task.get("outputs", 1) > 1:
-        raise Malformed(
-            'the mixture estimate is for one output; take "estimate": "moment_match"', pointer="/acquisition/estimate"
-        )
-    _check_target(session, project, acquisition["name"], target, for_round=round_id is not None)
+    check_methods(session, project, acquisition, selection, target, for_round=round_id is not None)
+    if target is not None and "pool_id" in target:
+        pools.data_of(session, pools.pool_of(session, project.id, target["pool_id"]))
     notes: list[str] = []
     if not is_named and ensemble_id is None and projects.current_ensemble_id(session, project) is None:
         default = f"{acquisition['name']} with {selection['name']}"
@@ -138,6 +130,31 @@ def _too_many(pool: Pool, k: int, n_left: int, *, for_round: bool) -> str:
     return f"k is {k:,}, but {what}, or take labels or skips back with `retract`"
 
 
+def check_methods(
+    session: Session,
+    project: Project,
+    acquisition: dict[str, Any],
+    selection: dict[str, Any],
+    target: dict[str, Any] | None,
+    *,
+    for_round: bool,
+    within: str = "",
+) -> None:
+    """What can be said of a choice before there is anything to choose from; `within` is its place in the body."""
+    _check_family(project, bc.ACQUISITIONS, acquisition["name"], f"{within}/acquisition/name")
+    _check_family(project, bc.SELECTIONS, selection["name"], f"{within}/selection/name")
+    try:
+        check_combination(acquisition, selection, family_of(project))
+    except bc.InvalidOption as error:
+        raise Malformed(str(error), pointer=f"{within}/selection") from error
+    if acquisition.get("estimate") == "mixture" and project.task.get("outputs", 1) > 1:
+        raise Malformed(
+            'the mixture estimate is for one output; take "estimate": "moment_match"',
+            pointer=f"{within}/acquisition/estimate",
+        )
+    _check_target(session, project, acquisition["name"], target, for_round=for_round, pointer=f"{within}/target")
+
+
 def _check_family(project: Project, registry: Mapping[str, Any], name: str, pointer: str) -> None:
     family = family_of(project)
     if family not in registry[name].families:
@@ -181,19 +198,19 @@ def _check_short_list(
 
 
 def _check_target(
-    session: Session, project: Project, name: str, target: dict[str, Any] | None, *, for_round: bool
+    session: Session, project: Project, name: str, target: dict[str, Any] | None, *, for_round: bool, pointer: str
 ) -> None:
     is_needed = "target" in bc.ACQUISITIONS[name].needs
     if is_needed and target is None:
         rows = "" if for_round else ' or "target": {"rows": [[…], …]}'
         raise Malformed(
             f'{name} needs a target set, the rows that are to be predicted well: send "target": {{"pool_id": …}}{rows}',
-            pointer="/target",
+            pointer=pointer,
         )
     if target is not None and not is_needed:
-        raise Malformed(f"{name} knows no target set; leave `target` out", pointer="/target")
+        raise Malformed(f"{name} knows no target set; leave `target` out", pointer=pointer)
     if target is not None and "pool_id" in target:
-        pools.data_of(session, pools.pool_of(session, project.id, target["pool_id"]))
+        pools.pool_of(session, project.id, target["pool_id"])
 
 
 def rows_left(session: Session, project: Project, pool: Pool, *, for_round: bool) -> int:

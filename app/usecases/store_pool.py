@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 
 from app.db import projects
 from app.db.tables import Label, Pool, PoolData, Project
-from app.db.types import database_time
 from app.errors import Malformed
 from app.services import Services
 from app.storage.pools import PoolWriter
@@ -70,7 +69,14 @@ def given_labels(task: dict[str, Any], batch: Batch, first_row: int) -> list[tup
 
 
 def publish_pool(
-    services: Services, session: Session, project: Project, pool: Pool, stored: StoredPool, *, annotator: str
+    services: Services,
+    session: Session,
+    project: Project,
+    pool: Pool,
+    stored: StoredPool,
+    *,
+    annotator: str,
+    key_id: str | None,
 ) -> list[str]:
     """Rows and labels appear together. Labels of candidates count for schedules; returns the jobs set off."""
     session.add(
@@ -86,8 +92,7 @@ def publish_pool(
     if not stored.labels:
         return []
     session.execute(update(Pool).where(Pool.id == pool.id).values(n_labelled=len(stored.labels)))
-    first = projects.take_label_numbers(session, project.id, len(stored.labels))
-    now = database_time(session)
+    first, now = projects.take_label_numbers(session, project.id, len(stored.labels))
     for start in range(0, len(stored.labels), LABELS_AT_ONCE):
         session.execute(
             insert(Label),
@@ -102,6 +107,7 @@ def publish_pool(
                     "value": value,
                     "source": "pool",
                     "created_at": now,
+                    "key_id": key_id,
                 }
                 for i, (row, value) in enumerate(stored.labels[start : start + LABELS_AT_ONCE])
             ],

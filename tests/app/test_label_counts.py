@@ -54,7 +54,7 @@ def test_counts_kept_with_every_label_equal_a_recount(service: Service, kind: st
         session.flush()
         came = [(row, values[value]) for row, value in enumerate(labels) if value is not None]
         stored = StoredPool(prefix=files.prefix, n_rows=N_ROWS, n_bytes=files.n_bytes, labels=came)
-        publish_pool(services, session, project, pool, stored, annotator="x")
+        publish_pool(services, session, project, pool, stored, annotator="x", key_id=None)
         return pool.id
 
     @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -64,7 +64,7 @@ def test_counts_kept_with_every_label_equal_a_recount(service: Service, kind: st
             pools = [publish(session, came), publish(session, [])]
             for post in posts:
                 said = [(pools[saying[0]], label_of(saying, values)) for saying in post]
-                record_labels(services, session, project, said, default_annotator="x")
+                record_labels(services, session, project, said, default_annotator="x", key_id=None)
                 for pool_id in pools:
                     labelled, _ = consensus.labelled_rows(session, pool_id, kind=kind)
                     skipped = consensus.skipped_rows(session, pool_id)

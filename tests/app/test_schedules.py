@@ -168,6 +168,34 @@ def test_two_schedules_open_one_round_and_say_why_not_two(service: Service, plac
     assert "still being ranked" in notes[1]
 
 
+@on_sqlite
+def test_what_a_round_would_be_refused_for_is_refused_when_it_is_scheduled(
+    service: Service, place: tuple[str, str]
+) -> None:
+    foreign = service.post(f"/projects/{service.project()['id']}/pools", {"name": "foreign"}, 201)["id"]
+    round_ = {"pool_id": place[1], "k": 2}
+    epig = {"name": "epig"}
+    for status, words, then in (
+        (404, f"this project has no pool {foreign!r}", {"acquisition": epig, "target": {"pool_id": foreign}}),
+        (404, f"this project has no pool {foreign!r}", {"pool_id": foreign}),
+        (422, "epig needs a target set", {"acquisition": epig}),
+        (422, "knows no target set", {"acquisition": {"name": "entropy"}, "target": {"pool_id": place[1]}}),
+    ):
+        body = {"every_labels": 5, "then_open_round": {**round_, **then}}
+        problem = service.post(f"/projects/{place[0]}/schedules", body, status)
+        assert words in problem["detail"]
+        if status == 422:
+            assert problem["errors"][0]["pointer"].startswith("/then_open_round/")
+    assert service.get(f"/projects/{place[0]}/schedules")["items"] == []
+    numbers = service.project(task={"kind": "regression"}, input={"shape": [1]})["id"]
+    pool_id = service.post(f"/projects/{numbers}/pools", {"name": "p", "rows": [[0]]}, 201)["id"]
+    then = {"pool_id": pool_id, "k": 1, "acquisition": {"name": "margin"}}
+    problem = service.post(f"/projects/{numbers}/schedules", {"every_labels": 5, "then_open_round": then}, 422)
+    assert problem["errors"][0]["pointer"] == "/then_open_round/acquisition/name"
+    own = {**round_, "acquisition": epig, "target": {"pool_id": place[1]}}
+    schedule(service, place, every_labels=5, then_open_round=own)
+
+
 def spoil(service: Service, schedule_id: str, **columns: Any) -> None:
     """As a schedule might be that an older version stored."""
     with service.services.database.write() as session:
