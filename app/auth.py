@@ -17,17 +17,19 @@ from app.errors import Forbidden, Malformed, Unauthorised
 
 Scope = Literal["read", "label", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)  # each includes those before it
+DEFAULT_SCOPE: Scope = "admin"  # of a new key that names none, by command and by request
 
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who asks, and what they may do and see. `project_ids` of None sees every project, and the experiments, which
-    belong to none. A `session_id` sees that session of an experiment and nothing else."""
+    """Who asks, what they may do and see, and until when. `project_ids` of None sees every project, and the
+    experiments, which belong to none. A `session_id` sees that session of an experiment and nothing else."""
 
     key_id: str
     name: str
     scopes: tuple[Scope, ...]
     project_ids: frozenset[str] | None
+    expires_at: datetime | None = None
     session_id: str | None = None
 
     def may(self, scope: Scope) -> bool:
@@ -50,6 +52,24 @@ class Caller:
         if not self.may(scope):
             held = ", ".join(self.scopes) or "none"
             raise Forbidden(f"this needs a key with scope '{scope}'; yours has: {held}. Ask an admin for a wider key.")
+
+    def refuse_wider(
+        self, scopes: Sequence[Scope], project_ids: Sequence[str] | None, expires_at: datetime | None
+    ) -> None:
+        """A key never makes one that can do, see or outlast more than itself."""
+        for scope in scopes:
+            self.demand(scope)
+        if self.project_ids is not None and (project_ids is None or not self.project_ids.issuperset(project_ids)):
+            raise Forbidden(
+                "a key that is bound to projects can only make keys for these projects; give `project_ids`, and none "
+                "but its own"
+            )
+        if self.expires_at is not None and (expires_at is None or expires_at > self.expires_at):
+            asked = "without an end" if expires_at is None else f"that ends at {expires_at.isoformat()}"
+            raise Forbidden(
+                f"this key ends at {self.expires_at.isoformat()} and can't make one {asked}; give an `expires_at` that "
+                "is not later than its own, or use a key that lasts longer"
+            )
 
 
 def session_of(row: Base) -> str | None:
@@ -89,6 +109,11 @@ def create_key(
     expires_at: datetime | None = None,
 ) -> tuple[ApiKey, str]:
     """The key's row and its secret; the secret can't be had again."""
+    if project_ids is not None and not project_ids:
+        raise Malformed(
+            "a key for no project would see nothing; name one, or leave `project_ids` out for a key that sees all",
+            pointer="/project_ids",
+        )
     known = set(session.scalars(select(Project.id).where(Project.id.in_(project_ids or ()))))
     if unknown := [project_id for project_id in project_ids or () if project_id not in known]:
         raise Malformed(
@@ -123,6 +148,7 @@ def authenticate(session: Session, secret: str | None) -> Caller:
         name=key.name,
         scopes=tuple(key.scopes),
         project_ids=frozenset(key.project_ids) if key.project_ids is not None else None,
+        expires_at=key.expires_at,
     )
 
 

@@ -100,7 +100,12 @@ def _parser() -> argparse.ArgumentParser:
     key = commands.add_parser("key", help="API keys").add_subparsers(required=True, metavar="action")
     create = key.add_parser("create", help="make a key and print it alone on standard output")
     create.add_argument("--name", required=True)
-    create.add_argument("--scope", action="append", choices=["read", "label", "write", "admin"], help="default: admin")
+    create.add_argument(
+        "--scope",
+        action="append",
+        choices=["read", "label", "write", "admin"],
+        help="each includes the lesser (default: admin, as over REST; name a lesser one for a key that you hand on)",
+    )
     create.add_argument("--project", action="append", metavar="ID", help="a project it can see (default: all)")
     create.set_defaults(run=_create_key)
 
@@ -323,7 +328,7 @@ def _migrate(arguments: argparse.Namespace) -> int:
 
 
 def _create_key(arguments: argparse.Namespace) -> int:
-    from app.auth import create_key
+    from app.auth import DEFAULT_SCOPE, create_key
     from app.db.engine import Database
     from app.db.migrate import migrate
     from app.settings import get_settings
@@ -332,7 +337,7 @@ def _create_key(arguments: argparse.Namespace) -> int:
     migrate(database)
     with database.write() as session:
         _, secret = create_key(
-            session, name=arguments.name, scopes=arguments.scope or ["admin"], project_ids=arguments.project
+            session, name=arguments.name, scopes=arguments.scope or [DEFAULT_SCOPE], project_ids=arguments.project
         )
     print(secret)
     return 0

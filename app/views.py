@@ -7,7 +7,7 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from app.db import consensus, jobs, projects
+from app.db import jobs, projects
 from app.db.tables import (
     Ensemble,
     EnsembleResult,
@@ -62,10 +62,6 @@ def pool_view(session: Session, pool: Pool) -> PoolOut:
     elif pool.ingest_job_id is not None:
         state, error = job_state(session, pool.ingest_job_id, False)
         status = "ingesting" if state in ("queued", "running") else "failed"
-    n_labelled = n_skipped = 0
-    if data is not None:
-        project = session.get_one(Project, pool.project_id)
-        n_labelled, n_skipped = consensus.count_rows(session, pool.id, kind=project.task["kind"])
     return PoolOut(
         id=pool.id,
         project_id=pool.project_id,
@@ -74,8 +70,8 @@ def pool_view(session: Session, pool: Pool) -> PoolOut:
         status=status,
         n_rows=data.n_rows if data else 0,
         n_bytes=data.n_bytes if data else 0,
-        n_labelled=n_labelled,
-        n_skipped=n_skipped,
+        n_labelled=pool.n_labelled,
+        n_skipped=pool.n_skipped,
         error=error if status == "failed" else None,
         job_id=pool.ingest_job_id,
         created_at=pool.created_at,

@@ -19,10 +19,10 @@ router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=SecretRoute)
 
 @router.post("", status_code=201, responses=problems_of_change(), summary="Create an API key")
 def post_key(context: Annotated[Context[None], anyone("admin")], wanted: KeyIn) -> NewKeyOut:
-    """The secret is shown in this answer only. An Idempotency-Key is ignored here, since the answer is not stored."""
-    own = context.caller.project_ids
-    if own is not None and (wanted.project_ids is None or not own.issuperset(wanted.project_ids)):
-        raise Forbidden("a key that is bound to projects can only make keys for these projects")
+    """It can do, see and outlast no more than the key that makes it: one that is bound to projects or has an end has
+    to be given `project_ids` or `expires_at` within its own. The secret is shown in this answer only. An
+    Idempotency-Key is ignored here, since the answer is not stored."""
+    context.caller.refuse_wider(wanted.scopes, wanted.project_ids, wanted.expires_at)
     if wanted.expires_at is not None and wanted.expires_at <= database_time(context.session):
         raise Malformed("`expires_at` is in the past", pointer="/expires_at")
     key, secret = create_key(

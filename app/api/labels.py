@@ -53,6 +53,7 @@ def post_labels(
         context.resource,
         [(label.pool_id, label) for label in wanted.labels],
         default_annotator=context.caller.name,
+        key_id=context.caller.key_id or None,
     )
     return LabelsOut(accepted=len(recorded.labels), labels=recorded.labels, triggered=recorded.triggered)
 

@@ -68,7 +68,15 @@ async def post_pool(
 
 
 def _create(context: Context[Project], wanted: PoolIn) -> PoolOut:
-    pool = create_pool(context.services, context.session, context.resource, wanted, annotator=context.caller.name)
+    caller = context.caller
+    pool = create_pool(
+        context.services,
+        context.session,
+        context.resource,
+        wanted,
+        annotator=caller.name,
+        key_id=caller.key_id or None,
+    )
     return pool_view(context.session, pool)
 
 
@@ -133,7 +141,15 @@ def _project_for_file(context: Context[Pool]) -> Project:
 
 
 def _queue(context: Context[Pool], upload: Any) -> IngestOut:
-    job = queue_ingest(context.services, context.session, context.resource, upload, annotator=context.caller.name)
+    caller = context.caller
+    job = queue_ingest(
+        context.services,
+        context.session,
+        context.resource,
+        upload,
+        annotator=caller.name,
+        key_id=caller.key_id or None,
+    )
     pool = context.session.get_one(Pool, context.resource.id)
     return _ingest(context.services, context.session, job=job, pool=pool)
 

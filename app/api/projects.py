@@ -53,9 +53,10 @@ def get_project(
 
 @router.delete("/{project_id}", status_code=204, responses=problems(404), summary="Delete a project")
 def remove_project(
-    project_id: str, context: Annotated[Context[Project], on(Project, "write", parameter="project_id")]
+    project_id: str, context: Annotated[Context[Project], on(Project, "admin", parameter="project_id")]
 ) -> None:
-    """With everything in it: pools, labels, ensembles, rankings. Its jobs are cancelled. There is no way back."""
+    """With everything in it: pools, labels, ensembles, rankings. Its jobs are cancelled. There is no way back, so it
+    takes a key with scope `admin`."""
     delete_project(context.session, context.resource)
 
 

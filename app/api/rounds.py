@@ -103,6 +103,7 @@ def post_round_labels(
         project,
         in_round(context.resource, wanted.labels),
         default_annotator=context.caller.name,
+        key_id=context.caller.key_id or None,
         within=context.resource,
     )
     return LabelsOut(accepted=len(recorded.labels), labels=recorded.labels, triggered=recorded.triggered)

@@ -10,7 +10,7 @@ from app.db.tables import Project, Schedule
 from app.deps import Context, EdgeRoute, on
 from app.schemas.common import Page
 from app.schemas.schedules import ScheduleIn, ScheduleOut, SchedulePatch
-from app.usecases.change_schedule import create_schedule, pause_schedule
+from app.usecases.change_schedule import create_schedule, delete_schedule, pause_schedule
 from app.usecases.create_project import check_training
 
 router = APIRouter(prefix="/v1", tags=["schedules"], route_class=EdgeRoute)
@@ -59,14 +59,12 @@ def patch_schedule(
     wanted: SchedulePatch,
 ) -> ScheduleOut:
     """A cron that is resumed goes on with its next time. What came while it was paused, times or labels, is not made
-    up for."""
+    up for. A schedule that failed in a way nobody foresaw pauses itself, and its `note` says why."""
     return ScheduleOut.model_validate(pause_schedule(context.session, context.resource, wanted.paused))
 
 
 @router.delete("/schedules/{schedule_id}", status_code=204, responses=problems(404), summary="Delete a schedule")
-def delete_schedule(
+def remove_schedule(
     schedule_id: str, context: Annotated[Context[Schedule], on(Schedule, "write", parameter="schedule_id")]
 ) -> None:
-    schedule = context.session.get(Schedule, schedule_id)
-    if schedule is not None:
-        context.session.delete(schedule)
+    delete_schedule(context.session, context.resource)

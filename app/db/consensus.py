@@ -4,15 +4,22 @@ The latest event of each annotator counts. Classification: the value with most v
 Regression: the mean of the annotators. A row that somebody skipped and nobody labelled is skipped.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Select, Subquery, case, func, select, tuple_
+from sqlalchemy import ColumnElement, Select, Subquery, Text, bindparam, case, cast, func, select, tuple_
 from sqlalchemy.orm import Session
 
-from app.db.tables import Label
+from app.db.tables import Base, Label
+
+_LABEL = Base.metadata.tables[Label.__tablename__]
+ROWS_AT_ONCE, EVENTS_AT_ONCE = 5000, 500
+Said = tuple[str, Any]  # action, and the value of a label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +34,9 @@ class Verdict:
 
 
 def _latest(*where: ColumnElement[bool]) -> Subquery:
-    newest = func.row_number().over(partition_by=(Label.pool_id, Label.row, Label.annotator), order_by=Label.seq.desc())
-    events = select(Label.pool_id, Label.row, Label.annotator, Label.action, Label.value, newest.label("newest"))
+    label = _LABEL.c
+    newest = func.row_number().over(partition_by=(label.pool_id, label.row, label.annotator), order_by=label.seq.desc())
+    events = select(label.pool_id, label.row, label.annotator, label.action, label.value, newest.label("newest"))
     inner = events.where(*where).subquery()
     return select(inner).where(inner.c.newest == 1, inner.c.action != "retract").subquery()
 
@@ -93,44 +101,64 @@ def _skipped(latest: Subquery) -> Select[Any]:
     return select(latest.c.row).group_by(latest.c.row).having(n_labels == 0)
 
 
-def count_rows(session: Session, pool_id: str, *, kind: str) -> tuple[int, int]:
-    """How many rows of a pool have an agreed label, and how many are skipped."""
-    latest = _latest(*_scope(pool_id, None))
-    if kind == "classification":
-        labelled = select(func.count()).select_from(_decided_classes(latest).subquery())
-    else:
-        labelled = select(func.count(latest.c.row.distinct())).where(latest.c.action == "label")
-    skipped = select(func.count()).select_from(_skipped(latest).subquery())
-    return session.execute(labelled).scalar_one(), session.execute(skipped).scalar_one()
-
-
 def given_rows(session: Session, pool_id: str, *, watermark: int | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Rows whose label came with the pool, whatever was said of them later."""
     query = select(Label.row).where(*_scope(pool_id, watermark), Label.source == "pool").distinct()
     return np.array(sorted(session.execute(query).scalars()), dtype=np.int64)
 
 
-def verdicts(session: Session, pool_id: str, rows: Sequence[int], *, kind: str) -> dict[int, Verdict]:
-    """The standing of some rows of one pool; rows with no events are left out."""
-    latest = _latest(Label.pool_id == pool_id, Label.row.in_(rows))
-    events: dict[int, list[tuple[str, Any]]] = {}
-    for row, action, value in session.execute(select(latest.c.row, latest.c.action, latest.c.value)):
-        events.setdefault(row, []).append((action, value))
-    return {row: _verdict(pool_id, row, said, kind) for row, said in events.items()}
+def verdicts(session: Session, pool_id: str, rows: Collection[int], *, kind: str) -> dict[int, Verdict]:
+    """The standing of some rows of one pool; rows of which nobody says anything are left out."""
+    said = latest_events(session, pool_id, rows)
+    return {row: _verdict(pool_id, row, list(events.values()), kind) for row, events in said.items()}
 
 
-def _verdict(pool_id: str, row: int, events: list[tuple[str, Any]], kind: str) -> Verdict:
+_OF_ROWS = (  # built once, in the order of an index and with values as they are stored: every label goes through it
+    select(_LABEL.c.row, _LABEL.c.annotator, _LABEL.c.action, cast(_LABEL.c.value, Text))
+    .where(_LABEL.c.pool_id == bindparam("pool_id"), _LABEL.c.row.in_(bindparam("rows", expanding=True)))
+    .order_by(_LABEL.c.row, _LABEL.c.annotator, _LABEL.c.seq)
+)
+
+
+@lru_cache(10_000)
+def _said(action: str, value: str | None) -> Said:
+    """The same few again and again, where labels are classes: neither parsed nor kept for each event."""
+    return action, None if value is None else json.loads(value)
+
+
+def latest_events(session: Session, pool_id: str, rows: Collection[int]) -> dict[int, dict[str, Said]]:
+    """What each annotator says of some rows, by row and annotator; what was retracted is left out."""
+    found: dict[int, dict[str, Said]] = {}
+    wanted = sorted(rows)
+    for start in range(0, len(wanted), ROWS_AT_ONCE):
+        some = {"pool_id": pool_id, "rows": wanted[start : start + ROWS_AT_ONCE]}
+        for events in session.execute(_OF_ROWS, some).partitions(EVENTS_AT_ONCE):
+            for row, annotator, action, value in events:
+                by_annotator = found.setdefault(row, {})
+                if action == "retract":
+                    by_annotator.pop(annotator, None)
+                else:
+                    by_annotator[annotator] = _said(action, value)
+    return {row: by_annotator for row, by_annotator in found.items() if by_annotator}
+
+
+def status_of(events: Collection[Said], kind: str) -> str:
+    """The status of a row of which its annotators say this."""
     values = [value for action, value in events if action == "label"]
-    status, value = "unlabelled", None
     if not values:
-        status = "skipped" if events else "unlabelled"
-    elif kind == "regression":
-        status, value = "labelled", np.mean(np.asarray(values, dtype=float), axis=0).tolist()
-    else:
-        counts = {candidate: values.count(candidate) for candidate in values}
-        best = max(counts.values())
-        leaders = [candidate for candidate, n in counts.items() if n == best]
-        status, value = ("labelled", leaders[0]) if len(leaders) == 1 else ("open", None)
+        return "skipped" if events else "unlabelled"
+    if kind == "regression" or values.count(values[0]) == len(values):
+        return "labelled"
+    (_, most), (_, second) = Counter(values).most_common(2)
+    return "labelled" if most > second else "open"
+
+
+def _verdict(pool_id: str, row: int, events: list[Said], kind: str) -> Verdict:
+    status, value = status_of(events, kind), None
+    if status == "labelled":
+        values = [value for action, value in events if action == "label"]
+        is_class = kind == "classification"
+        value = Counter(values).most_common(1)[0][0] if is_class else np.mean(np.asarray(values, float), 0).tolist()
     return Verdict(pool_id=pool_id, row=row, status=status, value=value, n_annotators=len(events))
 
 

@@ -1,6 +1,6 @@
 """Every table on one page. Requests and results are written once; jobs, rounds, reservations, schedules, a project's
-pinned ensemble, and the sessions and proposals of experiments are the only rows that change. Times are the
-database's."""
+pinned ensemble, a pool's counts of labels, and the sessions and proposals of experiments are the only rows that change.
+Times are the database's."""
 
 from datetime import datetime
 from typing import Any
@@ -57,6 +57,8 @@ class Pool(Base):
     purpose: Mapped[str] = mapped_column(String(20))
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
     ingest_job_id: Mapped[str | None] = mapped_column(Id)
+    n_labelled: Mapped[int] = mapped_column(default=0, server_default="0")  # rows with an agreed label,
+    n_skipped: Mapped[int] = mapped_column(default=0, server_default="0")  # and skipped ones: see `label_counts`
 
 
 class PoolData(Base):
@@ -88,6 +90,7 @@ class Label(Base):
     source: Mapped[str] = mapped_column(String(10))  # pool | api
     lead_time: Mapped[float | None] = mapped_column(Float)
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+    key_id: Mapped[str | None] = mapped_column(Id)  # of the API key it came by; None of old ones, and without keys
 
 
 class Ensemble(Base):

@@ -11,8 +11,10 @@ from typing import Any, NoReturn, TypeVar
 
 from sqlalchemy.orm import Session
 
+from app.db import projects
 from app.db.engine import Database
 from app.db.tables import Base, Job
+from app.errors import NotFound
 from app.jobs import queue
 from app.jobs.queue import LeaseLost
 from app.settings import Settings
@@ -99,23 +101,34 @@ class JobContext:
         from its start, when the last of them has ended; meanwhile it keeps no worker busy. What a child has done
         counts as done here, and the totals of all are what is left."""
         progress = {"done": done, "total": total, "message": message}
-        with self._fenced(), self.database.write() as session:
+        with self._holding_project() as session:
             queue.wait(session, self.job_id, self.token, payloads, kind=kind, progress=progress)
         raise Waiting
 
     @contextmanager
     def finish(self, result: dict[str, Any]) -> Iterator[Session]:
         """A transaction for the job's result rows that commits only if the job is still ours, and marks it succeeded.
-        Keep it short: on SQLite it holds the write lock."""
+        Keep it short: it holds the project's lock, and on SQLite the only write lock there is."""
         if self.is_finished:
             raise RuntimeError("finish() was called twice")
-        with self._fenced(), self.database.write() as session:
-            queue.look(
-                session, self.job_id, self.token
-            )  # refuse a late worker before its rows collide with the newer ones
+        with self._holding_project() as session:
+            # refuse a late worker before its rows collide with the newer ones, and one whose pool was just deleted
+            if queue.look(session, self.job_id, self.token).cancel_requested:
+                raise Cancelled
             yield session
             queue.finish(session, self.job_id, self.token, result, progress=storable(self._progress))
         self.is_finished = True
+
+    @contextmanager
+    def _holding_project(self) -> Iterator[Session]:
+        """A transaction that begins with the lock of the job's project, if it has one (see `app.db.projects`)."""
+        with self._fenced(), self.database.write() as session:
+            if self.project_id is not None:
+                try:
+                    projects.lock(session, self.project_id)
+                except NotFound as gone:
+                    raise LeaseLost(f"job {self.job_id} was deleted with its project") from gone
+            yield session
 
     @contextmanager
     def _fenced(self) -> Iterator[None]:

@@ -15,9 +15,11 @@ running. `dedup_key` is kept only until a job first leaves `queued`, so a job th
 a newer one of the same key.
 
 A job may be split: `wait` queues its children and puts it back, to be run again when the last of them has ended. A
-cancel of the parent is one of its children. Rows are locked children first, so that the two can't block each other."""
+cancel of the parent is one of its children. Rows are locked children first, so that the two can't block each other;
+`app.db.projects` has the order of all locks."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -290,6 +292,13 @@ def request_cancel(session: Session, job_id: str, *, clock: ColumnElement[dateti
         job.cancel_requested = True
     session.flush()
     return job
+
+
+def request_cancels(session: Session, job_ids: Iterable[str], *, clock: ColumnElement[datetime] = CLOCK) -> None:
+    """Of several jobs, in the order in which they are to be locked; those that are gone need no cancel."""
+    for job_id in sorted(job_ids):
+        with suppress(JobMissing):
+            request_cancel(session, job_id, clock=clock)
 
 
 def retry(session: Session, job_id: str, *, clock: ColumnElement[datetime] = CLOCK) -> Job:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
-from app.auth import Scope
+from app.auth import DEFAULT_SCOPE, Scope
 from app.schemas.common import In, Name, Out, Storable
 
 
@@ -18,9 +18,15 @@ def _in_utc(time: datetime) -> datetime:
 
 class KeyIn(In):
     name: Name
-    scopes: list[Scope] = Field(default=["read"], min_length=1, max_length=4, description="Each includes the lesser.")
+    scopes: list[Scope] = Field(
+        default=[DEFAULT_SCOPE],
+        min_length=1,
+        max_length=4,
+        description="Each includes the lesser. Default: admin, as of `bensemble key create`; name a lesser one for a "
+        "key that you hand on.",
+    )
     project_ids: list[Annotated[Storable, Field(max_length=36)]] | None = Field(
-        None, max_length=1000, description="What the key can see; null for everything."
+        None, min_length=1, max_length=1000, description="What the key can see; null for everything."
     )
     expires_at: Annotated[AwareDatetime, AfterValidator(_in_utc)] | None = None
 

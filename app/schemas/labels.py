@@ -59,6 +59,7 @@ class LabelOut(Out):
     source: str
     lead_time: float | None
     created_at: datetime
+    key_id: str | None = Field(description="The API key it came by; null of labels from before keys were recorded.")
 
 
 class LabelsOut(Out):

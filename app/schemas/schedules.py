@@ -48,10 +48,10 @@ class ScheduleOut(Out):
     debounce_seconds: float
     training: dict[str, Any]
     then_open_round: dict[str, Any] | None
-    paused: bool
+    paused: bool = Field(description="By a request, or by itself after an unforeseen error, which `note` then tells.")
     labels_pending: int
     next_fire_at: datetime | None
     last_fired_at: datetime | None
     n_fired: int
-    note: str | None = Field(description="Why the last firing did less than asked, if it did.")
+    note: str | None = Field(description="Why the last firing did less than asked, or why it paused itself.")
     created_at: datetime

@@ -1,5 +1,8 @@
-"""Create, pause and resume schedules."""
+"""Create, pause, resume and delete schedules."""
 
+from typing import Any
+
+from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from app.db import pools, projects
@@ -10,6 +13,7 @@ from app.schemas.schedules import ScheduleIn
 from app.schemas.stored import stored_round, stored_training
 from app.settings import Settings
 from app.usecases.fire_schedules import next_time
+from app.usecases.request_ranking import check_methods, with_defaults
 
 
 def create_schedule(session: Session, project: Project, wanted: ScheduleIn, settings: Settings) -> Schedule:
@@ -19,12 +23,9 @@ def create_schedule(session: Session, project: Project, wanted: ScheduleIn, sett
         next_fire_at = next_time(wanted.cron, wanted.timezone, database_time(session))
     if wanted.training.n_members > settings.max_members:
         raise Malformed(f"n_members is over the cap of {settings.max_members:,}", pointer="/training/n_members")
-    if wanted.then_open_round is not None:
-        pool = pools.pool_of(session, project.id, wanted.then_open_round.pool_id)
-        if pool.purpose != "candidates":
-            raise Conflict(f"pool {pool.name!r} is for evaluation and can't be ranked")
-        if wanted.then_open_round.k > settings.max_k:
-            raise Malformed(f"k is over the cap of {settings.max_k:,}", pointer="/then_open_round/k")
+    then_open_round = stored_round(wanted.then_open_round) if wanted.then_open_round else None
+    if then_open_round is not None:
+        _check_round(session, project, then_open_round, settings)
     schedule = Schedule(
         id=new_id(),
         project_id=project.id,
@@ -34,7 +35,7 @@ def create_schedule(session: Session, project: Project, wanted: ScheduleIn, sett
         on_round_complete=wanted.on_round_complete,
         debounce_seconds=wanted.debounce_seconds,
         training=stored_training(wanted.training),
-        then_open_round=stored_round(wanted.then_open_round) if wanted.then_open_round else None,
+        then_open_round=then_open_round,
         next_fire_at=next_fire_at,
     )
     session.add(schedule)
@@ -42,11 +43,30 @@ def create_schedule(session: Session, project: Project, wanted: ScheduleIn, sett
     return schedule
 
 
+def _check_round(session: Session, project: Project, wanted: dict[str, Any], settings: Settings) -> None:
+    """All that can be known of it now: whoever stores a schedule is not there when it opens the round."""
+    pool = pools.pool_of(session, project.id, wanted["pool_id"])
+    if pool.purpose != "candidates":
+        raise Conflict(f"pool {pool.name!r} is for evaluation and can't be ranked")
+    if wanted["k"] > settings.max_k:
+        raise Malformed(f"k is over the cap of {settings.max_k:,}", pointer="/then_open_round/k")
+    *methods, _ = with_defaults(project, wanted["acquisition"], wanted["selection"], is_first=False)
+    check_methods(session, project, *methods, wanted["target"], for_round=True, within="/then_open_round")
+
+
 def pause_schedule(session: Session, schedule: Schedule, paused: bool) -> Schedule:
     projects.lock(session, schedule.project_id)
     schedule = session.get_one(Schedule, schedule.id, populate_existing=True)
-    if schedule.paused and not paused and schedule.cron is not None:
-        schedule.next_fire_at = next_time(schedule.cron, schedule.timezone, database_time(session))
+    if schedule.paused and not paused:
+        schedule.note = None
+        if schedule.cron is not None:
+            schedule.next_fire_at = next_time(schedule.cron, schedule.timezone, database_time(session))
     schedule.paused = paused
     session.flush()
     return schedule
+
+
+def delete_schedule(session: Session, schedule: Schedule) -> None:
+    """Not while labels are counted for it: whoever counts holds the project."""
+    projects.lock(session, schedule.project_id)
+    session.execute(delete(Schedule).where(Schedule.id == schedule.id))

@@ -6,8 +6,9 @@ from sqlalchemy.orm import Session
 from app.db import sessions
 from app.db.tables import DesignSession
 from app.db.types import CLOCK
+from app.jobs import queue
 from app.schemas.sessions import SessionChange
-from app.usecases.propose_designs import cancel_proposals
+from app.usecases.propose_designs import proposing_jobs
 
 
 def change_session(session: Session, session_id: str, wanted: SessionChange) -> DesignSession:
@@ -17,5 +18,6 @@ def change_session(session: Session, session_id: str, wanted: SessionChange) -> 
         changes["closed_at"] = CLOCK if wanted.closed else None
     row = sessions.change(session, session_id, observes=False, **changes)
     if wanted.closed:
-        cancel_proposals(session, select(DesignSession.id).where(DesignSession.id == session_id))
+        own = select(DesignSession.id).where(DesignSession.id == session_id)
+        queue.request_cancels(session, proposing_jobs(session, own))
     return row

@@ -4,6 +4,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from app.db import projects
 from app.db.tables import Pool, Project
 from app.db.types import new_id
 from app.errors import Malformed
@@ -14,13 +15,16 @@ from app.targets import parse_label, row_width
 from app.usecases.store_pool import publish_pool, write_pool
 
 
-def create_pool(services: Services, session: Session, project: Project, wanted: PoolIn, *, annotator: str) -> Pool:
+def create_pool(
+    services: Services, session: Session, project: Project, wanted: PoolIn, *, annotator: str, key_id: str | None
+) -> Pool:
     """Rows go to storage before the transaction begins, so that writing them holds no lock."""
     pool = Pool(id=new_id(), project_id=project.id, name=wanted.name, purpose=wanted.purpose)
     if wanted.rows is None:
         for name in ("keys", "payloads", "labels"):
             if getattr(wanted, name) is not None:
                 raise Malformed(f"`{name}` came without `rows`; send both, or neither and a file", pointer=f"/{name}")
+        projects.lock(session, project.id)
         session.add(pool)
         session.flush()
         return pool
@@ -39,9 +43,10 @@ def create_pool(services: Services, session: Session, project: Project, wanted: 
         stored = write_pool(services, f"pools/{pool.id}/inline", project, pool.purpose, [batch], labels=labels)
     except BadData as error:
         raise Malformed(error.message, pointer=_pointer(error)) from error
+    projects.lock(session, project.id)
     session.add(pool)
     session.flush()
-    publish_pool(services, session, project, pool, stored, annotator=annotator)
+    publish_pool(services, session, project, pool, stored, annotator=annotator, key_id=key_id)
     return pool
 
 

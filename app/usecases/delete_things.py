@@ -4,11 +4,11 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from app.db import projects, sessions
-from app.db.tables import DesignSession, Ensemble, Experiment, Job, Pool, Prediction, Project, Ranking, Simulation
+from app.db.tables import DesignSession, Ensemble, Experiment, Pool, Prediction, Project, Ranking, Simulation
 from app.jobs import queue
 from app.jobs.context import JobContext
 from app.services import job_services
-from app.usecases.propose_designs import cancel_proposals
+from app.usecases.propose_designs import proposing_jobs
 
 
 def delete_project(session: Session, project: Project) -> None:
@@ -33,31 +33,31 @@ def delete_pool(session: Session, pool: Pool) -> None:
     projects.lock(session, pool.project_id)
     rankings = session.execute(select(Ranking.id, Ranking.job_id).where(Ranking.pool_id == pool.id)).all()
     predictions = session.execute(select(Prediction.id, Prediction.job_id).where(Prediction.pool_id == pool.id)).all()
-    job_ids = [job_id for _, job_id in (*rankings, *predictions)]
-    for job_id in [*job_ids, *([pool.ingest_job_id] if pool.ingest_job_id else [])]:
-        if session.get(Job, job_id) is not None:
-            queue.request_cancel(session, job_id)
+    ingest = session.scalars(select(Pool.ingest_job_id).where(Pool.id == pool.id)).one_or_none()
+    job_ids = [job_id for _, job_id in (*rankings, *predictions)] + ([ingest] if ingest else [])
     prefixes = [f"pools/{pool.id}/", f"uploads/{pool.id}/", f"scores/{pool.id}/"]
     prefixes += [f"rankings/{ranking_id}/" for ranking_id, _ in rankings]
     prefixes += [f"predictions/{prediction_id}/" for prediction_id, _ in predictions]
     session.execute(delete(Pool).where(Pool.id == pool.id))
+    queue.request_cancels(session, job_ids)
     _queue_deletion(session, prefixes)
 
 
 def delete_experiment(session: Session, experiment: Experiment) -> None:
+    session.get_one(Experiment, experiment.id, with_for_update=True)
     ids = select(DesignSession.id).where(DesignSession.experiment_id == experiment.id)
     session.execute(ids.order_by(DesignSession.id).with_for_update())
-    cancel_proposals(session, ids)
-    for job_id in session.scalars(select(Simulation.job_id).where(Simulation.experiment_id == experiment.id)):
-        if session.get(Job, job_id) is not None:
-            queue.request_cancel(session, job_id)
+    simulations = session.scalars(select(Simulation.job_id).where(Simulation.experiment_id == experiment.id)).all()
+    job_ids = [*proposing_jobs(session, ids), *simulations]
     session.execute(delete(Experiment).where(Experiment.id == experiment.id))
+    queue.request_cancels(session, job_ids)
 
 
 def delete_session(session: Session, session_id: str) -> None:
     sessions.change(session, session_id, observes=False)
-    cancel_proposals(session, select(DesignSession.id).where(DesignSession.id == session_id))
+    job_ids = proposing_jobs(session, select(DesignSession.id).where(DesignSession.id == session_id))
     session.execute(delete(DesignSession).where(DesignSession.id == session_id))
+    queue.request_cancels(session, job_ids)
 
 
 def _queue_deletion(session: Session, prefixes: list[str]) -> None:

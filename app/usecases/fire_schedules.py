@@ -1,19 +1,27 @@
-"""Schedules: when one is due, its training is queued in the same transaction that marks it fired."""
+"""Schedules: when one is due, its training is queued in the same transaction that marks it fired.
+
+Each fires by itself: one that raises what nobody foresaw is paused with the reason in its note, and neither the others
+nor the labels that made it due are lost. An error of the connection or of a lock is not its own; it is tried again.
+"""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from app.db import projects
 from app.db.engine import Database
 from app.db.tables import Project, Schedule
 from app.db.types import database_time
-from app.errors import Malformed, Problem
+from app.errors import Malformed, NotFound, Problem
+from app.jobs.context import storable
 from app.services import Services
 from app.settings import Settings
 from app.usecases.request_training import request_training
@@ -64,20 +72,28 @@ def tick(database: Database, settings: Settings) -> None:
         query = select(Schedule.id, Schedule.project_id).where(Schedule.next_fire_at <= now, Schedule.paused.is_(False))
         due = session.execute(query).all()
     for schedule_id, project_id in due:
-        with database.write() as session:
-            _fire_cron(session, settings, project_id, schedule_id)
+        try:
+            with database.write() as session:
+                _fire_cron(session, settings, project_id, schedule_id)
+        except OperationalError as error:
+            logger.warning("a schedule has to wait", extra={"schedule_id": schedule_id, "reason": str(error.orig)})
 
 
 def _fire_cron(session: Session, settings: Settings, project_id: str, schedule_id: str) -> None:
-    project = projects.lock(session, project_id)
+    try:
+        project = projects.lock(session, project_id)
+    except NotFound:
+        return  # deleted meanwhile
     schedule = session.get(Schedule, schedule_id, populate_existing=True)
     now = database_time(session)
     if schedule is None or schedule.paused or schedule.cron is None:
         return
     if schedule.next_fire_at is None or schedule.next_fire_at > now:
         return  # another worker was faster
-    schedule.next_fire_at = next_time(schedule.cron, schedule.timezone, now)
-    _fire(settings, session, project, [schedule])
+    with parking(session, schedule):
+        schedule.next_fire_at = next_time(schedule.cron, schedule.timezone, now)
+    if not schedule.paused:
+        _fire(settings, session, project, [schedule])
 
 
 def _of(project_id: str) -> Any:
@@ -86,27 +102,51 @@ def _of(project_id: str) -> Any:
 
 
 def _fire(settings: Settings, session: Session, project: Project, due: list[Schedule]) -> list[str]:
-    triggered = []
+    triggered: list[str] = []
     for schedule in due:
-        schedule.last_fired_at = database_time(session)
-        schedule.n_fired += 1
-        schedule.note = None
-        try:
-            training = request_training(
-                session,
-                project,
-                settings,
-                **schedule.training,
-                origin=f"schedule:{schedule.id}",
-                schedule_id=schedule.id,
-                delay_seconds=schedule.debounce_seconds,
-                shared=True,
-            )
-        except Problem as problem:
-            schedule.note = f"nothing was trained: {problem.detail}"
-            logger.warning("schedule could not train", extra={"schedule_id": schedule.id, "reason": problem.detail})
-            continue
-        if training.created:
-            triggered.append(training.job.id)
+        with parking(session, schedule):
+            triggered += _train(settings, session, project, schedule)
     session.flush()
     return triggered
+
+
+def _train(settings: Settings, session: Session, project: Project, schedule: Schedule) -> list[str]:
+    schedule.last_fired_at = database_time(session)
+    schedule.n_fired += 1
+    schedule.note = None
+    try:
+        training = request_training(
+            session,
+            project,
+            settings,
+            **schedule.training,
+            origin=f"schedule:{schedule.id}",
+            schedule_id=schedule.id,
+            delay_seconds=schedule.debounce_seconds,
+            shared=True,
+        )
+    except Problem as problem:
+        schedule.note = f"nothing was trained: {problem.detail}"
+        logger.warning("schedule could not train", extra={"schedule_id": schedule.id, "reason": problem.detail})
+        return []
+    return [training.job.id] if training.created else []
+
+
+@contextmanager
+def parking(session: Session, schedule: Schedule) -> Iterator[None]:
+    """Undo what the block did if it raises, and pause the schedule in its place."""
+    schedule_id = schedule.id
+    try:
+        with session.begin_nested():
+            yield
+    except OperationalError:
+        raise
+    except Exception as error:
+        logger.exception("a schedule failed and is paused", extra={"schedule_id": schedule_id})
+        reason = error.detail if isinstance(error, Problem) else f"{type(error).__name__}: {error}"
+        schedule.paused = True
+        schedule.note = storable(
+            f"paused after an unforeseen error, which is in the log of the service: {reason:.1000}; resume it with "
+            f'PATCH /v1/schedules/{schedule_id} {{"paused": false}}'
+        )
+        session.flush()

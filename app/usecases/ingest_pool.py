@@ -53,5 +53,13 @@ def ingest_pool(job: JobContext) -> None:
     }
     with job.finish(result) as session:
         if session.get(PoolData, pool.id) is None:
-            triggered += publish_pool(services, session, project, pool, stored, annotator=payload["annotator"])
+            triggered += publish_pool(
+                services,
+                session,
+                project,
+                pool,
+                stored,
+                annotator=payload["annotator"],
+                key_id=payload.get("key_id"),  # a job of an older version has none
+            )
     services.objects.delete([payload["upload_key"]])

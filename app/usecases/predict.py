@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
-from app.db import pools
+from app.db import pools, projects
 from app.db.tables import Ensemble, EnsembleResult, Job, PoolData, Prediction, PredictionResult, Project
 from app.db.types import new_id
 from app.jobs import queue
@@ -44,6 +44,7 @@ def request_prediction(
         services.objects.put(
             rows_key, as_npy(checked_rows(project, wanted.rows, cap=services.settings.max_predictions, pointer="/rows"))
         )
+    projects.lock(session, project.id)
     job = queue.enqueue(
         session, kind="predict", queue="score", payload={"prediction_id": prediction_id}, project_id=project.id
     ).job

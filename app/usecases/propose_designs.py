@@ -1,5 +1,6 @@
 """Propose what to run next: computed in the request, or by a job where that takes long."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -157,17 +158,15 @@ def _jobs_of(session: Session, session_id: str, client_id: str) -> list[Job]:
     return [job for job in session.scalars(query) if job.payload["wanted"].get("client_id") == client_id]
 
 
-def cancel_proposals(session: Session, session_ids: Select[Any]) -> None:
-    """Of sessions that nothing can be proposed to any more. Their rows are locked before the jobs' are, as by whoever
-    writes proposals."""
+def proposing_jobs(session: Session, session_ids: Select[Any]) -> Sequence[str]:
+    """Ids of the jobs that make proposals for these sessions: to be cancelled where nobody would be handed them."""
     query = select(Job.id).where(
         Job.queue == "design",
         Job.status.in_(("queued", "running")),
         Job.kind == "propose",
         Job.payload["session_id"].as_string().in_(session_ids),
     )
-    for job_id in session.scalars(query).all():
-        queue.request_cancel(session, job_id)
+    return session.scalars(query).all()
 
 
 def check_choice(experiment: design.Experiment, wanted: ProposalIn) -> None:

@@ -102,7 +102,9 @@ def _check(services: Services, project: Project, pool: Pool, upload: Upload) -> 
         raise Malformed(error.message) from error
 
 
-def queue_ingest(services: Services, session: Session, pool: Pool, upload: Upload, *, annotator: str) -> Job:
+def queue_ingest(
+    services: Services, session: Session, pool: Pool, upload: Upload, *, annotator: str, key_id: str | None
+) -> Job:
     try:
         projects.lock(session, pool.project_id)
         pool = session.get_one(Pool, pool.id, populate_existing=True)
@@ -121,6 +123,7 @@ def queue_ingest(services: Services, session: Session, pool: Pool, upload: Uploa
             "file_kind": upload.kind,
             "columns": {"key": upload.columns.key, "label": upload.columns.label, "payload": upload.columns.payload},
             "annotator": annotator,
+            "key_id": key_id,
         },
     ).job
     pool.ingest_job_id = job.id

@@ -8,9 +8,8 @@ import numpy as np
 from sqlalchemy import bindparam, exists, insert, select
 from sqlalchemy.orm import Session
 
-from app.db import pools, projects
+from app.db import label_counts, pools, projects
 from app.db.tables import Base, Label, Project, Round, Schedule
-from app.db.types import database_time
 from app.errors import Conflict, Malformed
 from app.schemas.labels import LabelOut, RoundLabelIn
 from app.services import Services
@@ -44,9 +43,11 @@ def record_labels(
     said: Sequence[tuple[str, RoundLabelIn]],
     *,
     default_annotator: str,
+    key_id: str | None,
     within: Round | None = None,
 ) -> Recorded:
-    """`said` pairs a pool id with what is said of one of its rows; `within` is the round it was said in."""
+    """`said` pairs a pool id with what is said of one of its rows; `key_id` names the API key by which it came, and
+    `within` is the round it was said in."""
     cap = services.settings.max_labels_per_request
     if len(said) > cap:
         raise Malformed(f"{len(said):,} labels in one request; the cap is {cap:,}. Send several requests.")
@@ -55,8 +56,7 @@ def record_labels(
         parse_label(project.task, label.value, pointer=f"/labels/{i}/value") if label.action == "label" else None
         for i, (_, label) in enumerate(said)
     ]
-    first = projects.take_label_numbers(session, project.id, len(said))
-    now = database_time(session)
+    first, now = projects.take_label_numbers(session, project.id, len(said))
     events: list[dict[str, Any]] = [
         {
             "project_id": project.id,
@@ -69,9 +69,11 @@ def record_labels(
             "source": "api",
             "lead_time": label.lead_time,
             "created_at": now,
+            "key_id": key_id,
         }
         for i, ((pool_id, label), (row, _), value) in enumerate(zip(said, found.places, values, strict=True))
     ]
+    label_counts.count_events(session, events, kind=project.task["kind"])
     session.execute(_INSERT, events)
     waiting = {"pool_ids": list({pool_id for pool_id, _ in said}), "project_id": project.id}
     has_rounds, has_schedules = session.execute(_WAITING, waiting).one()

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 import bensemble_core as bc
-from app.db import consensus, pools, projects
+from app.db import consensus, label_counts, pools, projects
 from app.db.tables import Ensemble, EnsembleResult, Job, Pool, Project, Ranking, Round, RoundItem
 from app.db.types import new_id
 from app.errors import Conflict, Malformed, NotFound
@@ -59,18 +59,10 @@ def request_ranking(
         raise Conflict(_too_many(pool, k, n_left, for_round=round_id is not None))
     current = projects.current_ensemble_id(session, project)
     is_first = ensemble_id is None and current is None
-    acquisition, selection, notes = _with_defaults(project, acquisition, selection, is_first=is_first)
-    _check_family(project, bc.ACQUISITIONS, acquisition["name"], "/acquisition/name")
-    _check_family(project, bc.SELECTIONS, selection["name"], "/selection/name")
-    try:
-        check_combination(acquisition, selection, family_of(project))
-    except bc.InvalidOption as error:
-        raise Malformed(str(error), pointer="/selection") from error
-    if acquisition.get("estimate") == "mixture" and project.task.get("outputs", 1) > 1:
-        raise Malformed(
-            'the mixture estimate is for one output; take "estimate": "moment_match"', pointer="/acquisition/estimate"
-        )
-    _check_target(session, project, acquisition["name"], target, for_round=round_id is not None)
+    acquisition, selection, notes = with_defaults(project, acquisition, selection, is_first=is_first)
+    check_methods(session, project, acquisition, selection, target, for_round=round_id is not None)
+    if target is not None and "pool_id" in target:
+        pools.data_of(session, pools.pool_of(session, project.id, target["pool_id"]))
     how = bc.SELECTIONS[selection["name"]].needs
     uses_scores, uses_predictions = "scores" in how, "predictive" in how
     if ensemble_id or uses_predictions or (uses_scores and "ensemble" in bc.ACQUISITIONS[acquisition["name"]].needs):
@@ -96,7 +88,7 @@ def request_ranking(
     return enqueue_ranking(session, ranking, notes)
 
 
-def _with_defaults(
+def with_defaults(
     project: Project, acquisition: dict[str, Any] | None, selection: dict[str, Any] | None, *, is_first: bool
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     """What was named, what goes with it where something was not, and what a reader should know of that choice."""
@@ -150,6 +142,31 @@ def _too_many(pool: Pool, k: int, n_left: int, *, for_round: bool) -> str:
     return f"k is {k:,}, but {what}, or take labels or skips back with `retract`"
 
 
+def check_methods(
+    session: Session,
+    project: Project,
+    acquisition: dict[str, Any],
+    selection: dict[str, Any],
+    target: dict[str, Any] | None,
+    *,
+    for_round: bool,
+    within: str = "",
+) -> None:
+    """What can be said of a choice before there is anything to choose from; `within` is its place in the body."""
+    _check_family(project, bc.ACQUISITIONS, acquisition["name"], f"{within}/acquisition/name")
+    _check_family(project, bc.SELECTIONS, selection["name"], f"{within}/selection/name")
+    try:
+        check_combination(acquisition, selection, family_of(project))
+    except bc.InvalidOption as error:
+        raise Malformed(str(error), pointer=f"{within}/selection") from error
+    if acquisition.get("estimate") == "mixture" and project.task.get("outputs", 1) > 1:
+        raise Malformed(
+            'the mixture estimate is for one output; take "estimate": "moment_match"',
+            pointer=f"{within}/acquisition/estimate",
+        )
+    _check_target(session, project, acquisition["name"], target, for_round=for_round, pointer=f"{within}/target")
+
+
 def _check_family(project: Project, registry: Mapping[str, Any], name: str, pointer: str) -> None:
     family = family_of(project)
     if family not in registry[name].families:
@@ -193,28 +210,27 @@ def _check_short_list(
 
 
 def _check_target(
-    session: Session, project: Project, name: str, target: dict[str, Any] | None, *, for_round: bool
+    session: Session, project: Project, name: str, target: dict[str, Any] | None, *, for_round: bool, pointer: str
 ) -> None:
     is_needed = "target" in bc.ACQUISITIONS[name].needs
     if is_needed and target is None:
         rows = "" if for_round else ' or "target": {"rows": [[…], …]}'
         raise Malformed(
             f'{name} needs a target set, the rows that are to be predicted well: send "target": {{"pool_id": …}}{rows}',
-            pointer="/target",
+            pointer=pointer,
         )
     if target is not None and not is_needed:
-        raise Malformed(f"{name} knows no target set; leave `target` out, or name epig", pointer="/target")
+        raise Malformed(f"{name} knows no target set; leave `target` out, or name epig", pointer=pointer)
     if target is not None and "pool_id" in target:
-        pools.data_of(session, pools.pool_of(session, project.id, target["pool_id"]))
+        pools.pool_of(session, project.id, target["pool_id"])
 
 
 def rows_left(session: Session, project: Project, pool: Pool, *, for_round: bool) -> int:
     """Rows neither labelled nor skipped; for a round also those that wait in no other round."""
-    kind = project.task["kind"]
-    n_labelled, n_skipped = consensus.count_rows(session, pool.id, kind=kind)
-    n_left = pools.data_of(session, pool).n_rows - n_labelled - n_skipped
+    counts = label_counts.read_counts(session, pool.id)
+    n_left = pools.data_of(session, pool).n_rows - counts.n_labelled - counts.n_skipped
     if for_round and (waiting := waiting_rows(session, pool.id)):
-        said = consensus.verdicts(session, pool.id, waiting, kind=kind)
+        said = consensus.verdicts(session, pool.id, waiting, kind=project.task["kind"])
         n_left -= sum(row not in said or said[row].status in ("open", "unlabelled") for row in waiting)
     return n_left
 

@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 from sqlalchemy.orm import Session
 
 from app.db import projects
 from app.db.tables import Label, Pool, PoolData, Project
-from app.db.types import database_time
 from app.errors import Malformed
 from app.services import Services
 from app.storage.pools import PoolWriter
@@ -25,7 +24,7 @@ class StoredPool:
     prefix: str
     n_rows: int
     n_bytes: int
-    labels: list[tuple[int, Any]]  # (row, value)
+    labels: list[tuple[int, Any]]  # (row, value), at most one a row
 
 
 def write_pool(
@@ -70,7 +69,14 @@ def given_labels(task: dict[str, Any], batch: Batch, first_row: int) -> list[tup
 
 
 def publish_pool(
-    services: Services, session: Session, project: Project, pool: Pool, stored: StoredPool, *, annotator: str
+    services: Services,
+    session: Session,
+    project: Project,
+    pool: Pool,
+    stored: StoredPool,
+    *,
+    annotator: str,
+    key_id: str | None,
 ) -> list[str]:
     """Rows and labels appear together. Labels of candidates count for schedules; returns the jobs set off."""
     session.add(
@@ -85,8 +91,8 @@ def publish_pool(
     session.flush()
     if not stored.labels:
         return []
-    first = projects.take_label_numbers(session, project.id, len(stored.labels))
-    now = database_time(session)
+    session.execute(update(Pool).where(Pool.id == pool.id).values(n_labelled=len(stored.labels)))
+    first, now = projects.take_label_numbers(session, project.id, len(stored.labels))
     for start in range(0, len(stored.labels), LABELS_AT_ONCE):
         session.execute(
             insert(Label),
@@ -101,6 +107,7 @@ def publish_pool(
                     "value": value,
                     "source": "pool",
                     "created_at": now,
+                    "key_id": key_id,
                 }
                 for i, (row, value) in enumerate(stored.labels[start : start + LABELS_AT_ONCE])
             ],

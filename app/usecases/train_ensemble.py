@@ -16,6 +16,7 @@ from app.schemas.methods import posterior_of
 from app.services import Services, job_services
 from app.usecases.collect_labels import FEW, Part, Snapshot, collect_labels, gather
 from app.usecases.create_project import check_training, likelihood_of, prior_of
+from app.usecases.fire_schedules import parking
 from app.usecases.open_round import Opened, open_following_round
 
 logger = logging.getLogger(__name__)
@@ -176,15 +177,17 @@ def _open_next(session: Any, project: Project, schedule_id: str, job: JobContext
     schedule = session.get(Schedule, schedule_id)
     if schedule is None or schedule.paused or schedule.then_open_round is None:
         return
-    try:
-        with session.begin_nested():
-            opened = open_following_round(
-                session, project, job.settings, schedule.then_open_round, origin=f"schedule:{schedule.id}"
+    wanted = schedule.then_open_round
+    with parking(session, schedule):
+        try:
+            with session.begin_nested():
+                opened = open_following_round(session, project, job.settings, wanted, origin=f"schedule:{schedule_id}")
+            schedule.note = _shortfall(opened, wanted["k"])
+        except Problem as problem:
+            schedule.note = f"no round was opened: {problem.detail}"
+            logger.warning(
+                "schedule could not open a round", extra={"schedule_id": schedule_id, "reason": problem.detail}
             )
-        schedule.note = _shortfall(opened, schedule.then_open_round["k"])
-    except Problem as problem:
-        schedule.note = f"no round was opened: {problem.detail}"
-        logger.warning("schedule could not open a round", extra={"schedule_id": schedule.id, "reason": problem.detail})
 
 
 def _shortfall(opened: Opened | None, wanted: int) -> str | None:

@@ -6,21 +6,36 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from app.auth import SCOPES, Scope, create_key
+from app.cli import main
 from app.db.engine import Database
 from app.db.tables import Base
+from app.errors import Malformed
 from tests.app.conftest import Service
 from tests.app.designing import propose, session
-from tests.app.hammering import ROWS, build_world, classification, empty_pool, pool, refused, regression, routes, stored
+from tests.app.hammering import (
+    ROWS,
+    build_world,
+    classification,
+    empty_pool,
+    pointers,
+    pool,
+    refused,
+    regression,
+    routes,
+    stored,
+)
+from tests.app.working import on_sqlite
 
 UNKNOWN = "0190a000-0000-7000-8000-000000000000"
 NEEDED: dict[tuple[str, str], Scope] = {
     ("POST", "/v1/projects"): "write",
     ("GET", "/v1/projects"): "read",
     ("GET", "/v1/projects/{project_id}"): "read",
-    ("DELETE", "/v1/projects/{project_id}"): "write",
+    ("DELETE", "/v1/projects/{project_id}"): "admin",
     ("POST", "/v1/projects/{project_id}/current"): "write",
     ("GET", "/v1/projects/{project_id}/learning-curve"): "read",
     ("POST", "/v1/projects/{project_id}/pools"): "write",
@@ -265,6 +280,83 @@ def test_a_key_bound_to_projects_makes_no_wider_key_and_no_project(service: Serv
     assert service.client.delete(f"/v1/keys/{made.json()['id']}", headers=headers).status_code == 204
 
 
+@on_sqlite
+def test_a_key_with_an_end_makes_none_that_outlasts_it(service: Service) -> None:
+    end = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    with service.services.database.write() as session:
+        _, secret = create_key(session, name="guest", scopes=["admin"], expires_at=end)
+    advice = (f"this key ends at {end.isoformat()}", "give an `expires_at` that is not later than its own")
+    for expires_at in (None, (end + timedelta(seconds=1)).isoformat()):
+        body = {"name": "longer", "scopes": ["read"], "expires_at": expires_at}
+        refused(service, "POST", "/keys", 403, *advice, json=body, headers=bearer(secret))
+    for expires_at in (end, end - timedelta(minutes=1)):
+        body = {"name": "shorter", "scopes": ["read"], "expires_at": expires_at.isoformat()}
+        made = service.client.post("/v1/keys", json=body, headers=bearer(secret))
+        assert made.status_code == 201, made.text
+    assert service.post("/keys", {"name": "lasting"}, 201)["expires_at"] is None
+
+
+@on_sqlite
+def test_a_key_for_no_project_at_all_is_refused(service: Service) -> None:
+    problem = refused(service, "POST", "/keys", 422, json={"name": "blind", "scopes": ["read"], "project_ids": []})
+    assert pointers(problem) == ["/project_ids"]
+    with pytest.raises(Malformed, match="would see nothing"), service.services.database.write() as session:
+        create_key(session, name="blind", scopes=["read"], project_ids=[])
+
+
+@on_sqlite
+def test_a_key_that_names_no_scope_is_the_same_by_command_and_by_request(
+    service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("app.settings.get_settings", lambda: service.services.settings)
+    assert main(["key", "create", "--name", "by command"]) == 0
+    service.post("/keys", {"name": "by request"}, 201)
+    scopes = {key["name"]: key["scopes"] for key in service.get("/keys")["items"]}
+    assert scopes["by command"] == scopes["by request"] == ["admin"]
+    capsys.readouterr()
+    assert main(["key", "create", "--name", "blind", "--project", ""]) == 78
+    told = capsys.readouterr()
+    assert (told.out, told.err) == (
+        "",
+        "bensemble: there is no project ''; a key that names it would see nothing\n",
+    )
+
+
+@on_sqlite
+def test_every_label_event_knows_the_key_by_which_it_came(service: Service) -> None:
+    project_id = classification(service)
+    keys = [service.post("/keys", {"name": name}, 201) for name in ("owner", "annotator")]
+    owner, annotator = (bearer(key["key"]) for key in keys)
+
+    def post(path: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
+        answer = service.client.post(f"/v1{path}", json=body, headers=headers)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    pool_id = post(f"/projects/{project_id}/pools", {"name": "p", "rows": ROWS, "labels": ["red", *[None] * 9]}, owner)[
+        "id"
+    ]
+    empty = empty_pool(service, project_id)
+    csv = {**owner, "Content-Type": "text/csv"}
+    assert service.client.put(f"/v1/pools/{empty}/data", content="a,b,label\n1,2,blue\n", headers=csv).is_success
+    service.run_jobs()
+    said = {"pool_id": pool_id, "row": 1, "value": "red", "annotator": "somebody else"}
+    told = post(f"/projects/{project_id}/labels", {"labels": [said]}, annotator)
+    asked = service.post(
+        f"/projects/{project_id}/rounds", {"pool_id": pool_id, "k": 1, "acquisition": {"name": "random"}}, 202
+    )
+    service.run_jobs()
+    (item,) = service.post(f"/rounds/{asked['round']['id']}/next", {})["items"]
+    post(f"/rounds/{asked['round']['id']}/labels", {"labels": [{"row": item["row"], "skip": True}]}, annotator)
+    first, second = (key["id"] for key in keys)
+    assert told["labels"][0]["key_id"] == second
+    history = service.get(f"/projects/{project_id}/labels", history=True)["items"]
+    assert [event["key_id"] for event in history] == [first, first, second, second]
+    exported = service.client.get(f"/v1/projects/{project_id}/labels", params={"format": "csv", "history": True}).text
+    head, *lines = (line.split(",") for line in exported.splitlines())
+    assert [line[head.index("key_id")] for line in lines] == [first, first, second, second]
+
+
 def test_the_rate_limit_is_a_bucket_for_each_key(database: Database, make_service: Any) -> None:
     service = make_service(database, rate_limit=0.2, rate_burst=3)
     service.client.headers.update(bearer(service.key("read")))
@@ -304,7 +396,7 @@ def test_with_auth_switched_off_everybody_may_do_everything(database: Database, 
     empty_pool(service, project_id)
     said = service.post(f"/projects/{project_id}/labels", {"labels": [{"pool_id": pool_id, "row": 0, "value": "red"}]})
     assert said["labels"][0]["annotator"] == "anonymous"
-    assert service.post("/keys", {"name": "k"}, 201)["scopes"] == ["read"]
+    assert said["labels"][0]["key_id"] is None
     headers = {"Authorization": "Bearer nonsense", "Idempotency-Key": "a"}
     first = service.client.post(f"/v1/projects/{project_id}/pools", json={"name": "p"}, headers=headers)
     second = service.client.post(f"/v1/projects/{project_id}/pools", json={"name": "p"}, headers=headers)

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from app.db.engine import Database
 from app.db.migrate import _config, is_current, migrate
-from app.db.tables import Base, DesignSession, Job, Observation
+from app.db.tables import Base, DesignSession, Job, Label, Observation, Pool
 
 
 def test_a_migrated_database_has_the_tables_of_the_code(database: Database) -> None:
@@ -97,5 +97,46 @@ def test_what_an_older_database_has_of_sessions_is_taken_over(database_url: str)
             assert session.scalars(select(Job.queue)).one() == "simulate"
             stale = select(Observation.n, Observation.is_stale).order_by(Observation.n)
             assert session.execute(stale).all() == [(1, False), (3, True), (4, True)]
+    finally:
+        opened.dispose()
+
+
+def test_labels_of_an_older_database_are_counted(database_url: str) -> None:
+    """Rows of both pools: 0 is agreed on, 1 a tie of classes, 2 corrected, 3 skipped, 4 taken back."""
+    said = [
+        *((0, who, "label", value) for who, value in (("x", 1), ("y", 1), ("z", 2))),
+        *((1, who, "label", value) for who, value in (("x", 1), ("y", 2))),
+        *((2, "x", "label", value) for value in (1, 2)),
+        *((3, who, "skip", None) for who in ("x", "y")),
+        *((4, "x", action, value) for action, value in (("label", 1), ("skip", None), ("retract", None))),
+    ]
+    opened = Database.connect(database_url)
+    try:
+        with opened.engine.begin() as connection:
+            config = _config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "0008")
+            made = "'2026-01-01 00:00:00+00:00'"
+            for kind in ("classification", "regression"):
+                connection.exec_driver_sql(
+                    "INSERT INTO project (id, name, task, input, model, posterior, holdout, created_at, last_seq, "
+                    f"last_version, last_round) VALUES ('{kind}', 'p', '{{\"kind\": \"{kind}\"}}', '{{}}', '{{}}', "
+                    f"'{{}}', 0.2, {made}, {len(said)}, 0, 0)"
+                )
+                connection.exec_driver_sql(
+                    "INSERT INTO pool (id, project_id, name, purpose, created_at) "
+                    f"VALUES ('{kind}', '{kind}', 'p', 'candidates', {made})"
+                )
+                for seq, (row, annotator, action, value) in enumerate(said, 1):
+                    connection.exec_driver_sql(
+                        'INSERT INTO label (project_id, seq, pool_id, "row", annotator, action, value, source, '
+                        f"created_at) VALUES ('{kind}', {seq}, '{kind}', {row}, '{annotator}', '{action}', "
+                        f"{'NULL' if value is None else repr(str(value))}, 'api', {made})"
+                    )
+        migrate(opened)
+        with opened.read() as session:
+            counted = session.execute(select(Pool.id, Pool.n_labelled, Pool.n_skipped).order_by(Pool.id)).all()
+            assert counted == [("classification", 2, 1), ("regression", 3, 1)]
+            assert set(session.scalars(select(Label.key_id))) == {None}
     finally:
         opened.dispose()

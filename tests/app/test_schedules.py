@@ -10,6 +10,7 @@ from app.db.tables import Job, Schedule
 from app.db.types import database_time
 from app.usecases.fire_schedules import next_time, tick
 from tests.app.conftest import Service
+from tests.app.working import on_sqlite
 
 
 @pytest.fixture
@@ -165,3 +166,99 @@ def test_two_schedules_open_one_round_and_say_why_not_two(service: Service, plac
     notes = [service.get(f"/schedules/{schedule_id}")["note"] for schedule_id in ids]
     assert notes[0] == "the round has 10 items, not 50: no more rows are left"
     assert "still being ranked" in notes[1]
+
+
+@on_sqlite
+def test_what_a_round_would_be_refused_for_is_refused_when_it_is_scheduled(
+    service: Service, place: tuple[str, str]
+) -> None:
+    foreign = service.post(f"/projects/{service.project()['id']}/pools", {"name": "foreign"}, 201)["id"]
+    round_ = {"pool_id": place[1], "k": 2}
+    epig = {"name": "epig"}
+    for status, words, then in (
+        (404, f"this project has no pool {foreign!r}", {"acquisition": epig, "target": {"pool_id": foreign}}),
+        (404, f"this project has no pool {foreign!r}", {"pool_id": foreign}),
+        (422, "epig needs a target set", {"acquisition": epig}),
+        (422, "knows no target set", {"acquisition": {"name": "entropy"}, "target": {"pool_id": place[1]}}),
+    ):
+        body = {"every_labels": 5, "then_open_round": {**round_, **then}}
+        problem = service.post(f"/projects/{place[0]}/schedules", body, status)
+        assert words in problem["detail"]
+        if status == 422:
+            assert problem["errors"][0]["pointer"].startswith("/then_open_round/")
+    assert service.get(f"/projects/{place[0]}/schedules")["items"] == []
+    numbers = service.project(task={"kind": "regression"}, input={"shape": [1]})["id"]
+    pool_id = service.post(f"/projects/{numbers}/pools", {"name": "p", "rows": [[0]]}, 201)["id"]
+    then = {"pool_id": pool_id, "k": 1, "acquisition": {"name": "margin"}}
+    problem = service.post(f"/projects/{numbers}/schedules", {"every_labels": 5, "then_open_round": then}, 422)
+    assert problem["errors"][0]["pointer"] == "/then_open_round/acquisition/name"
+    own = {**round_, "acquisition": epig, "target": {"pool_id": place[1]}}
+    schedule(service, place, every_labels=5, then_open_round=own)
+
+
+def spoil(service: Service, schedule_id: str, **columns: Any) -> None:
+    """As a schedule might be that an older version stored."""
+    with service.services.database.write() as session:
+        session.execute(update(Schedule).where(Schedule.id == schedule_id).values(columns))
+
+
+@on_sqlite
+def test_a_cron_that_raises_is_paused_with_its_reason_and_the_others_fire(
+    service: Service, place: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    label(service, place, 0, 1)
+    bad_training, bad_zone, good = (schedule(service, place, cron="0 3 * * *") for _ in range(3))
+    spoil(service, bad_training, training={"epochs_of_old": 3})
+    spoil(service, bad_zone, timezone="Atlantis/Capital")
+    make_due(service)
+    tick(service.services.database, service.services.settings)
+    told = {item["id"]: item for item in service.get(f"/projects/{place[0]}/schedules")["items"]}
+    assert (told[good]["paused"], told[good]["n_fired"], told[good]["note"]) == (False, 1, None)
+    assert len(service.run_jobs()) == 1
+    for schedule_id, reason in ((bad_training, "TypeError"), (bad_zone, "unknown time zone 'Atlantis/Capital'")):
+        assert (told[schedule_id]["paused"], told[schedule_id]["n_fired"]) == (True, 0)
+        assert "paused after an unforeseen error" in told[schedule_id]["note"]
+        assert reason in told[schedule_id]["note"]
+    logged = [record for record in caplog.records if record.exc_info]
+    assert [record.__dict__["schedule_id"] for record in logged] == [bad_training, bad_zone]
+    spoil(service, bad_training, training={"n_members": 2})
+    resumed = service.client.patch(f"/v1/schedules/{bad_training}", json={"paused": False}).json()
+    assert (resumed["paused"], resumed["note"]) == (False, None)
+    make_due(service)
+    tick(service.services.database, service.services.settings)
+    assert service.get(f"/schedules/{bad_training}")["n_fired"] == 1
+
+
+@on_sqlite
+def test_labels_are_kept_whatever_a_schedule_raises(service: Service, place: tuple[str, str]) -> None:
+    by_labels, by_round, good = (
+        schedule(service, place, **trigger)
+        for trigger in ({"every_labels": 2}, {"on_round_complete": True}, {"every_labels": 2})
+    )
+    for schedule_id in (by_labels, by_round):
+        spoil(service, schedule_id, training={"epochs_of_old": 3})
+    opened = service.post(
+        f"/projects/{place[0]}/rounds", {"pool_id": place[1], "acquisition": {"name": "random"}, "k": 2}, 202
+    )["round"]["id"]
+    service.run_jobs()
+    rows = [item["row"] for item in service.post(f"/rounds/{opened}/next", {"count": 2})["items"]]
+    assert len(label(service, place, *rows)) == 1
+    round_ = service.get(f"/rounds/{opened}")
+    assert (round_["status"], round_["ensemble_id"] is not None) == ("complete", True)
+    assert service.get(f"/pools/{place[1]}")["n_labelled"] == 2
+    paused = {schedule_id: service.get(f"/schedules/{schedule_id}")["paused"] for schedule_id in (by_labels, by_round)}
+    assert paused == {by_labels: True, by_round: True}
+    assert service.get(f"/schedules/{good}")["n_fired"] == 1
+
+
+@on_sqlite
+def test_a_training_stands_whatever_the_round_after_it_raises(service: Service, place: tuple[str, str]) -> None:
+    then = {"pool_id": place[1], "acquisition": {"name": "random"}, "k": 2}
+    schedule_id = schedule(service, place, every_labels=2, then_open_round=then)
+    spoil(service, schedule_id, then_open_round={**then, "selection": {"name": "top_k"}})  # and no seed
+    (job_id,) = label(service, place, 0, 1)
+    service.run_jobs()
+    assert service.get(f"/jobs/{job_id}")["status"] == "succeeded"
+    told = service.get(f"/schedules/{schedule_id}")
+    assert (told["paused"], "KeyError: 'seed'" in told["note"]) == (True, True)
+    assert service.get(f"/projects/{place[0]}/rounds")["items"] == []
