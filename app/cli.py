@@ -313,7 +313,7 @@ def _device_problem(device: str) -> str | None:
     )
     if trial.returncode == 0:
         return None
-    return f"bensemble: BENSEMBLE_DEVICE: {trial.stderr.strip().splitlines()[-1]}; or take auto"
+    return f"bensemble: BENSEMBLE_DEVICE: {trial.stderr.strip().splitlines()[-1]}, or auto"
 
 
 def _migrate(arguments: argparse.Namespace) -> int:
