@@ -50,8 +50,9 @@ def _check_round(session: Session, project: Project, wanted: dict[str, Any], set
         raise Conflict(f"pool {pool.name!r} is for evaluation and can't be ranked")
     if wanted["k"] > settings.max_k:
         raise Malformed(f"k is over the cap of {settings.max_k:,}", pointer="/then_open_round/k")
-    *methods, _ = with_defaults(project, wanted["acquisition"], wanted["selection"], is_first=False)
-    check_methods(session, project, *methods, wanted["target"], for_round=True, within="/then_open_round")
+    acquisition, selection, _ = with_defaults(project, wanted["acquisition"], wanted["selection"], is_first=False)
+    choice = acquisition, selection, wanted["target"]
+    check_methods(session, project, *choice, for_round=True, within="/then_open_round")
 
 
 def pause_schedule(session: Session, schedule: Schedule, paused: bool) -> Schedule:
