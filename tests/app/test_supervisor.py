@@ -14,7 +14,8 @@ from typing import Any
 
 import psutil
 
-from tests.app.working import ROOT, is_gone, lines, quick_settings, wait_for
+from app.db.engine import Database
+from tests.app.working import ROOT, is_gone, lines, on_sqlite, quick_settings, wait_for
 
 RUN = """
 import json, logging, sys
@@ -141,9 +142,12 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
         assert supervisor.wait(5) == 0
 
 
-def test_a_killed_supervisor_leaves_nobody_behind_not_even_the_workers_child(tmp_path: Path) -> None:
+@on_sqlite
+def test_a_killed_supervisor_leaves_nobody_behind_not_even_the_workers_child(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
     note = tmp_path / "note"
-    settings = quick_settings(f"sqlite:///{tmp_path / 'test.db'}", tmp_path)
+    settings = quick_settings(database_url, tmp_path)
     worker = [sys.executable, "-m", "tests.app.working", settings.model_dump_json()]
     with supervised({"api": live(note, code=-1), "worker": worker}) as supervisor:
         wait_for(lambda: starts(note))
