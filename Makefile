@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 TESTED := matplotlib mpmath networkx numba numpy pyarrow scipy sklearn sympy torch
 UNUSED := torch/test torch/bin/*[Tt]est* torch/bin/protoc* pyarrow/*flight* pyarrow/*s3*
 
-.PHONY: setup up demo test check soak bench clean
+.PHONY: setup up demo test test-fast check soak bench clean
 
 setup: $(VENV)/.installed
 
@@ -47,8 +47,16 @@ demo: $(VENV)/.runs
 	@mkdir -p build
 	@exec $(BIN)/bensemble demo --plot build/demo.png
 
+# Test files share the processors: pytest-xdist gives each worker a part, and lets one that is done take from another.
+PYTEST := $(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal
+
 test: check
-	$(BIN)/pytest -m "not soak"
+	$(PYTEST) -m "not soak"
+
+# The inner loop: no processes, no PostgreSQL, nothing that takes a second.
+test-fast: setup
+	$(BIN)/ruff check .
+	$(PYTEST) -m "not soak and not slow" -k "not postgresql"
 
 check: setup
 	$(BIN)/ruff check .

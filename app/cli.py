@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     rank = commands.add_parser("rank", help="rank a file of rows with an ensemble file; no service needed")
     rank.add_argument("--ensemble", type=Path, required=True, help="as GET /v1/ensembles/{id}/file gives it")
     rank.add_argument("--pool", type=Path, required=True, help="npy, Parquet, Arrow, CSV or NDJSON")
-    choice = "name, or JSON with options (default: as the service chooses; see the README)"
+    choice = "name, or JSON with options (default: what the service would take; see docs/methods.md)"
     rank.add_argument("--acquisition", help=choice)
     rank.add_argument("--selection", help=choice)
     rank.add_argument("--target", type=Path, help="for epig: a file with the rows that are to be predicted well")
