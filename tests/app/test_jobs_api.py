@@ -73,7 +73,7 @@ def test_events_follow_a_job_to_its_end(service: Service, job_id: str) -> None:
     with service.services.database.write() as session:
         queue.finish(session, job.id, job.token, {"n": 1})
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     assert sorted(view["status"] for view in seen) == ["queued"] * 3 + ["running"] * 3 + ["succeeded"] * 3
 

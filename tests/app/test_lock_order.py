@@ -58,7 +58,7 @@ class Doing(threading.Thread):
         return self.is_alive()
 
     def ends(self) -> Any:
-        self.join(30)
+        self.join(60)
         assert not self.is_alive()
         return self.answer
 
@@ -112,7 +112,7 @@ def halting(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, 
     def hand_out(*arguments: Any) -> None:
         open_round.hand_out(*arguments)
         handed_out.set()
-        go_on.wait(30)
+        go_on.wait(60)
 
     monkeypatch.setattr(rank_pool, "hand_out", hand_out)
     try:
@@ -127,7 +127,7 @@ def test_a_pool_is_deleted_once_the_round_is_handed_out(
     asked = ask_for_round(service, place)
     with halting(monkeypatch) as (handed_out, go_on):
         ranking = Doing(service.run_jobs)
-        assert handed_out.wait(30)
+        assert handed_out.wait(60)
         deletion = Doing(delete(service, f"/pools/{place[1]}"))
         assert deletion.waits()
         go_on.set()
@@ -147,12 +147,12 @@ def test_a_ranking_that_ends_while_its_pool_is_deleted_is_cancelled(
 
     def known_rows(*arguments: Any) -> Any:
         chosen.set()
-        go_on.wait(30)
+        go_on.wait(60)
         return look(*arguments)
 
     monkeypatch.setattr(rank_pool, "_known_rows", known_rows)
     ranking = Doing(service.run_jobs)
-    assert chosen.wait(30)
+    assert chosen.wait(60)
     assert delete(service, f"/pools/{place[1]}")() == 204
     go_on.set()
     assert ranking.ends()[0] == asked["job"]["id"]
@@ -212,12 +212,12 @@ def test_an_experiment_is_deleted_once_its_simulation_has_ended(
     def late(session: Any, *arguments: Any, **options: Any) -> None:
         session.flush()
         inserted.set()
-        go_on.wait(30)
+        go_on.wait(60)
         finish(session, *arguments, **options)
 
     monkeypatch.setattr(queue, "finish", late)
     simulation = Doing(service.run_jobs)
-    assert inserted.wait(30)
+    assert inserted.wait(60)
     deletion = Doing(delete(service, f"/experiments/{experiment_id}"))
     assert deletion.waits()
     go_on.set()

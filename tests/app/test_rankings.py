@@ -579,8 +579,8 @@ def test_a_cancel_is_obeyed_while_rows_are_chosen(
     with working(settings, handlers={"rank_pool": "tests.app.test_rankings:choose_slowly"}):
         asked = service.post(f"/pools/{pool_id}/rankings", {"k": 5}, 202)
         path = f"/jobs/{asked['job']['id']}"
-        wait_for(lambda: "choosing rows" in (service.get(path)["progress"] or {"message": ""})["message"], 30)
+        wait_for(lambda: "choosing rows" in (service.get(path)["progress"] or {"message": ""})["message"])
         started = time.monotonic()
         service.post(f"{path}/cancel")
         assert ended(database, asked["job"]["id"]).status == "cancelled"
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 30  # half of the grace

@@ -4,7 +4,6 @@ import csv
 import io
 import math
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from app.db.engine import Database
+from app.db.tables import Proposal
 from app.schemas.common import Result
 from app.usecases import read_rounds as reading
 from bensemble_core.design import CATALOGUE, Experiment
@@ -266,9 +266,13 @@ def test_a_pending_proposal_is_not_handed_out_for_a_wish_that_it_does_not_meet(s
 
 def test_a_proposal_expires_and_its_late_outcome_is_taken(service: Service) -> None:
     made = session(service)
-    late = propose(service, made["id"], client_id="a", expires_in=0.2)
+    late = propose(service, made["id"], client_id="a", expires_in=600)
     assert service.get(f"/sessions/{made['id']}")["n_pending"] == 1
-    time.sleep(0.3)
+    with service.services.database.write() as session_:
+        stored = session_.get_one(Proposal, late["id"])
+        assert stored.expires_at is not None
+        assert (stored.expires_at - stored.created_at).total_seconds() == pytest.approx(600, abs=1)
+        stored.expires_at = stored.created_at
     assert service.get(f"/sessions/{made['id']}")["n_pending"] == 0
     fresh = propose(service, made["id"], client_id="a")
     assert fresh["id"] != late["id"]

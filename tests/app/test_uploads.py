@@ -353,7 +353,7 @@ def api_process(folder: Path) -> Iterator[tuple[httpx.Client, psutil.Process]]:
             yield client, psutil.Process(process.pid)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def _is_ready(client: httpx.Client) -> bool:

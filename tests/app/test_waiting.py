@@ -58,7 +58,7 @@ def meanwhile(work: Callable[[], Any]) -> Iterator[list[Any]]:
     thread = threading.Thread(target=lambda: found.append(work()))
     thread.start()
     yield found
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -262,7 +262,7 @@ def test_a_server_that_stops_answers_those_who_wait(service: Service, watcher: l
     with meanwhile(lambda: httpx.post(url, json=body, headers=headers, timeout=60)) as answers:
         wait_for(lambda: len(watcher) == 2 and watcher[1]._listeners)
         server.should_exit = True
-        stopping.join(20)
+        stopping.join(60)
         assert not stopping.is_alive()
     assert (answers[0].status_code, answers[0].json()["job"]["status"]) == (202, "queued")
 

@@ -87,7 +87,7 @@ def test_a_stream_goes_on_after_an_outage_and_tells_the_state(
         outage.is_on = False
         wait_for(lambda: len(seen) == 3)
     finish(database, claim(database))
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     told = [(name, news["status"]) for name, news in seen if news["status"] != "running"]
     assert told == [("job", "queued"), ("problem", 503), ("job", "queued"), ("job", "succeeded")]
@@ -123,7 +123,7 @@ def test_one_who_comes_while_others_are_read_for_is_not_told_that_the_job_is_gon
     def slowly(watcher: Watcher, job_ids: list[str]) -> dict[str, View]:
         found = read(watcher, job_ids)
         is_reading.set()
-        may_go_on.wait(10)
+        may_go_on.wait(60)
         return found
 
     monkeypatch.setattr(Watcher, "_read", slowly)

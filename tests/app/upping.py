@@ -62,7 +62,7 @@ class Up:
             self._pids |= {child.pid for child in psutil.Process(self.process.pid).children(recursive=True)}
         return self._pids
 
-    def stop(self, number: int = signal.SIGINT, seconds: float = 10.0) -> int:
+    def stop(self, number: int = signal.SIGINT, seconds: float = 60.0) -> int:
         self.pids()
         self.process.send_signal(number)
         return self.process.wait(seconds)

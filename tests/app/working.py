@@ -35,8 +35,8 @@ def quick_settings(url: str, folder: Path, **changes: Any) -> Settings:
     return Settings(**{"data_dir": folder, "database_url": url, "log_level": "warning", **hurried, **changes})
 
 
-def wait_for(look: Callable[[], Answer], seconds: float = 10.0, every: float = 0.02) -> Answer:
-    """The first answer that is true."""
+def wait_for(look: Callable[[], Answer], seconds: float = 60.0, every: float = 0.02) -> Answer:
+    """The first answer that is true. A busy machine may take many times what a quiet one does."""
     give_up = time.monotonic() + seconds
     while not (answer := look()):
         assert time.monotonic() < give_up, f"still {answer!r} after {seconds} s"
@@ -54,7 +54,7 @@ def row(database: Database, job_id: str) -> Job:
         return session.scalars(select(Job).where(Job.id == job_id)).one()
 
 
-def ended(database: Database, job_id: str, seconds: float = 10.0) -> Job:
+def ended(database: Database, job_id: str, seconds: float = 60.0) -> Job:
     def look() -> Job | None:
         job = row(database, job_id)
         return job if job.status in ("succeeded", "failed", "cancelled") else None
@@ -95,7 +95,7 @@ def working(
         yield worker
     finally:
         stop.set()
-        thread.join(15)
+        thread.join(60)
     assert not thread.is_alive()
 
 

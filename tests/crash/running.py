@@ -106,7 +106,7 @@ class Running:
                 process.send_signal(signal.SIGTERM)
         for process in self.processes:
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

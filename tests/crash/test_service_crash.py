@@ -15,7 +15,7 @@ from app.db.tables import EnsembleResult, Job, Pool, Project, RankingItem, Ranki
 from tests.app.working import is_gone, on_sqlite, wait_for
 from tests.crash.running import Running, running
 
-LEASE, POLL, SLACK = 2.0, 0.05, 10.0  # slack: what a busy machine may add to anything
+LEASE, POLL, SLACK = 2.0, 0.05, 50.0  # slack: what a busy machine may add to anything
 
 
 def prepare(service: Running, *, epochs: int, n_rows: int = 200, members: int = 3) -> tuple[str, str]:
@@ -97,7 +97,7 @@ def test_a_worker_that_was_stopped_cannot_write_after_it_lost_its_lease(database
         for process in family:
             if process.is_running():
                 process.resume()
-        wait_for(lambda: all(is_gone(process.pid) for process in family[1:]), 15)  # its child was killed
+        wait_for(lambda: all(is_gone(process.pid) for process in family[1:]))  # its child was killed
         with service.database.read() as session:
             after = session.get_one(EnsembleResult, asked["ensemble"]["id"])
         assert (after.file_key, after.created_at) == (before.file_key, before.created_at)
@@ -170,7 +170,7 @@ def test_a_post_whose_answer_was_lost_replays_after_the_api_came_back(database_u
         key = {"Idempotency-Key": "abc"}
         with pytest.raises(Exception, match=r"disconnected|reset"):
             service.client.post("/v1/projects", json=project, headers={**key, "X-Die": "1"})
-        assert api.wait(10) == -signal.SIGKILL
+        assert api.wait(60) == -signal.SIGKILL
         assert count(service, Project) == 1
         service.start_api()
         answer = service.client.post("/v1/projects", json=project, headers=key)
