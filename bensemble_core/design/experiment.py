@@ -109,11 +109,13 @@ class Experiment:
         for row in rows[:-1].tolist():
             batch = batches.joined(model, batch, row, self.memory, seed=seed)
         last = batches.conditional(model, batch, rows[-1:], self.memory, seed=seed)
+        told = last.told(0)
         return Estimate(
             eig=batch.gain + float(last.eig[0]),
-            se=batch.se + float(last.se[0]),
-            method=last.method,
+            se=None if told.se is None else batch.se + told.se,
+            method=told.method,
             cost=float(model.costs(rows).sum()),
+            note=told.note,
         )
 
     def propose(
