@@ -180,8 +180,10 @@ class Learnt(Out):
     posterior: dict[str, ParameterOut] | None = Field(
         description="Null, like all that follows from it, where it takes longer than a request may; `warnings` say so."
     )
-    entropy_drop: float | None = Field(description="Entropy before less entropy after; may be negative.")
-    kl: float | None = Field(description="KL(posterior after ‖ before), in nats.")
+    entropy_drop: float | None = Field(
+        description="Entropy of the targets before less that after, in nats; may be negative."
+    )
+    kl: float | None = Field(description="KL(posterior of the targets after ‖ before), in nats.")
     log_evidence: float | None = Field(description="Of the session's own observations.")
     surprise: float | None = Field(description="−log p(outcome | what was observed before).")
     guards: GuardsOut | None

@@ -223,7 +223,7 @@ def draft_proposals(
             n_prior=n_prior,
         )
     is_free = not (pending or wanted.fixed or wanted.excluded)
-    best = found[0].eig if found and is_free else None
+    best = found[0].max_eig if found and is_free else None
     with refusals():
         return Draft(proposals=found, stop=asdict(experiment.stop(observations, max_eig=best, n_prior=n_prior)))
 

@@ -15,6 +15,7 @@ from bensemble_core.design.accuracy import resolving, sharpened
 from bensemble_core.design.batch import Batch, conditional, empty, joined
 from bensemble_core.design.belief import PointBelief
 from bensemble_core.design.eig import Estimates
+from bensemble_core.design.expressions import parse
 from bensemble_core.design.infer import infer
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event
@@ -52,7 +53,8 @@ class RunnerUp:
 class Proposal:
     """A design to run next. `eig` is what it adds to designs that are pending or were picked before it in the same
     batch; `joint_eig` is that of all of them together. `score` is what was maximised. `se`, `method` and `note` are as
-    in `Estimate`."""
+    in `Estimate`. `max_eig` is the most that any allowed design promises, where that was looked for: not where designs
+    are drawn at random, or compared for their cost or utility."""
 
     design: dict[str, Any]
     eig: float
@@ -65,6 +67,7 @@ class Proposal:
     reason: Reason = "best"
     utility: float | None = None
     note: str | None = None
+    max_eig: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,11 +95,30 @@ def choose(spec: Spec, batch: Batch, request: Request, memory: Memory, count: in
         chosen, reason = _pick(spec, candidates, scores, best, run, turn)
         second = _second(spec, candidates, scores, chosen, run, turn)
         proposal, row = _proposal(spec, batch, candidates, chosen, second, reason)
+        if spec.seeks_information:
+            proposal = replace(proposal, max_eig=_most(candidates, scores))
         found.append(proposal)
         run.append(row)
         if pick + 1 < count:
             batch = joined(spec.model, batch, row, memory, seed=spec.select.seed)
     return found
+
+
+def max_eig(spec: Spec, batch: Batch, request: Request, memory: Memory) -> float | None:
+    """The most information that any allowed design promises, whatever it costs and by whichever rule designs are
+    chosen; None if none was found. Within a budget the search is for what is cheap as well."""
+    model = spec.model if spec.budget < math.inf else replace(spec.model, cost=parse(1, degrees={}, pointer=""))
+    plain = replace(spec, model=model, select=replace(spec.select, rule="argmax"))
+    candidates = _candidates(plain, batch, request, memory)
+    candidates = replace(candidates, costs=spec.model.costs(candidates.rows).numpy())
+    run = [row for row, _ in request.events[request.n_prior :]] + list(request.pending)
+    return _most(candidates, _allowed(spec, candidates, request, run))
+
+
+def _most(candidates: "_Candidates", scores: Array) -> float | None:
+    """The greatest EIG of those that may be proposed."""
+    is_allowed = scores > -math.inf
+    return float(candidates.estimates.eig[is_allowed].max()) if is_allowed.any() else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
