@@ -12,6 +12,16 @@ Id = Annotated[Storable, Field(max_length=36)]
 ClientId = Annotated[Storable, Field(min_length=1, max_length=200)]
 
 
+StatedError = Annotated[
+    Result,
+    Field(description="How far `eig` may be off. Null where the grid is too coarse for how precise the outcome is."),
+]
+MethodName = Annotated[
+    str, Field(description="linear_gaussian | enumeration | quadrature | bounds | coarse_grid (then `note` says why)")
+]
+Note = Annotated[str | None, Field(description="Why there is no `se`.")]
+
+
 class OtherSession(In):
     session_id: Id
 
@@ -75,7 +85,7 @@ class StopOut(Out):
 class RunnerUpOut(Out):
     design: dict[str, Any]
     eig: Result
-    se: Result
+    se: StatedError
     score: Result
 
 
@@ -99,8 +109,9 @@ class ProposalBase(Out):
     status: str = Field(description="pending | observed | abandoned | stale")
     design: dict[str, Any]
     eig: float = Field(description="Expected information gain in nats, beyond that of all pending designs.")
-    se: float = Field(description="How far `eig` may be off.")
-    method: str
+    se: StatedError
+    method: MethodName
+    note: Note = None
     joint_eig: Result = Field(description="That of the design and all pending ones together.")
     score: Result = Field(description="What was maximised: eig, or utility, for its cost.")
     cost: Result
@@ -169,8 +180,10 @@ class Learnt(Out):
     posterior: dict[str, ParameterOut] | None = Field(
         description="Null, like all that follows from it, where it takes longer than a request may; `warnings` say so."
     )
-    entropy_drop: float | None = Field(description="Entropy before less entropy after; may be negative.")
-    kl: float | None = Field(description="KL(posterior after ‖ before), in nats.")
+    entropy_drop: float | None = Field(
+        description="Entropy of the targets before less that after, in nats; may be negative."
+    )
+    kl: float | None = Field(description="KL(posterior of the targets after ‖ before), in nats.")
     log_evidence: float | None = Field(description="Of the session's own observations.")
     surprise: float | None = Field(description="−log p(outcome | what was observed before).")
     guards: GuardsOut | None
@@ -239,8 +252,9 @@ class PosteriorOut(Out):
 class EstimateOut(Out):
     design: dict[str, Any]
     eig: Result
-    se: Result
-    method: str
+    se: StatedError
+    method: MethodName
+    note: Note = None
     cost: Result
     score: Result
     utility: Result

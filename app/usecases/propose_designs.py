@@ -222,7 +222,7 @@ def draft_proposals(
             n_prior=n_prior,
         )
     is_free = not (pending or wanted.fixed or wanted.excluded)
-    best = found[0].eig if found and is_free else None
+    best = found[0].max_eig if found and is_free else None
     with refusals():
         return Draft(proposals=found, stop=asdict(experiment.stop(observations, max_eig=best, n_prior=n_prior)))
 
@@ -240,13 +240,14 @@ def write_proposals(
             client_id=wanted.client_id,
             design=made.design,
             eig=made.eig,
-            se=made.se,
+            se=made.se or 0.0,
             method=made.method,
             details={
                 "joint_eig": made.joint_eig,
                 "score": made.score,
                 "cost": made.cost,
                 "utility": made.utility,
+                "note": made.note,
                 "chosen": made.reason,
                 "runner_up": None if made.runner_up is None else asdict(made.runner_up),
                 "stop": draft.stop,
@@ -307,8 +308,9 @@ def _told(row: Proposal) -> dict[str, Any]:
         "id": row.id,
         "design": row.design,
         "eig": row.eig,
-        "se": row.se,
+        "se": row.stated_se,
         "method": row.method,
+        "note": row.details.get("note"),
         "runner_up": row.details["runner_up"],
         "stop": row.details["stop"],
     }

@@ -9,8 +9,9 @@ from bensemble_core.design.belief import Belief, summary
 from bensemble_core.design.catalogue import CATALOGUE
 from bensemble_core.design.deadline import TooMuchWork, limited
 from bensemble_core.design.eig import Estimate
-from bensemble_core.design.experiment import Experiment, Information
+from bensemble_core.design.experiment import Experiment
 from bensemble_core.design.guards import Guards
+from bensemble_core.design.information import Information
 from bensemble_core.design.model import Observation
 from bensemble_core.design.propose import Proposal, RunnerUp
 from bensemble_core.design.simulate import Curve, Policy, simulate

@@ -52,7 +52,7 @@ def sharpened(
     if found.utility is not None:
         tolerance *= max(1.0, float(np.abs(np.nan_to_num(found.utility, posinf=0.0, neginf=0.0)).max()))
     for level in range(1, MAX_LEVEL[k] + 1):
-        rough = (wanted & (found.se > tolerance)).nonzero()[0]
+        rough = (wanted & ((found.se > tolerance) | found.too_coarse)).nonzero()[0]
         if not len(rough):
             break
         before = grid_belief(model, events, memory, level=level - 1)

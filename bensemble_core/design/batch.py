@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bensemble_core.design.belief import NEGLIGIBLE, PointBelief
 from bensemble_core.design.bounds import bounds
+from bensemble_core.design.coarseness import too_coarse
 from bensemble_core.design.eig import (
     Estimates,
     bounded,
@@ -36,6 +37,9 @@ from bensemble_core.design.tables import build, worth_at
 from bensemble_core.randomness import generator
 
 MAX_JOINT = 256  # joint outcomes that are told apart
+LEAST = 0.01  # of the weight after a joint outcome, on fewer points, below which these do not see it
+LOST = 1e-6  # probability of such outcomes, beyond which fewer points will not do
+MISSED = 0.5  # of all outcomes of a member, without which nothing is known of what it tells
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,16 +53,22 @@ class Batch:
     columns: Tensor | None = None  # [P, O] weights after each joint outcome
     probs: Tensor | None = None  # [O]
     is_sampled: bool = False
+    is_too_coarse: bool = False  # the grid, for at least one of the members
 
     @property
     def is_empty(self) -> bool:
         return self.rows.shape[0] == 0
 
     def thinned(self) -> "Batch":
-        """The same as seen from fewer points."""
+        """The same as seen from fewer points, unless joint outcomes are lost between those."""
         if isinstance(self.belief, GaussianBelief):
             return self
-        return self._only(self.belief, self.belief.telling())
+        keep = self.belief.telling()
+        if self.columns is not None and self.probs is not None:
+            is_lost = self.columns[keep].sum(0) < LEAST
+            if float(self.probs[is_lost].sum()) > LOST:
+                return self.weighty()
+        return self._only(self.belief, keep)
 
     def weighty(self) -> "Batch":
         """The same as seen from all points but those without weight."""
@@ -67,8 +77,19 @@ class Batch:
         return self._only(self.belief, self.belief.weights > self.belief.weights.max() * NEGLIGIBLE)
 
     def _only(self, belief: PointBelief, keep: Tensor) -> "Batch":
-        columns = None if self.columns is None else self.columns[keep] / self.columns[keep].sum(0)
-        return replace(self, belief=belief.only(keep), columns=columns)
+        """On some of the points, without joint outcomes that none of these can have had."""
+        if self.columns is None or self.probs is None:
+            return replace(self, belief=belief.only(keep))
+        columns = self.columns[keep]
+        weights = columns.sum(0)
+        is_seen = weights > 0
+        probs = self.probs[is_seen]
+        return replace(
+            self,
+            belief=belief.only(keep),
+            columns=columns[:, is_seen] / weights[is_seen],
+            probs=probs / probs.sum(),
+        )
 
 
 def empty(model: Model, belief: PointBelief | GaussianBelief) -> Batch:
@@ -85,7 +106,13 @@ def joined(model: Model, batch: Batch, row: Sequence[float], memory: Memory, *, 
     added = torch.tensor([list(row)], dtype=torch.float64)
     rows = torch.cat([batch.rows, added])
     own = conditional(model, batch, added, memory, seed=seed)
-    grown = replace(batch, rows=rows, gain=batch.gain + float(own.eig[0]), se=batch.se + float(own.se[0]))
+    grown = replace(
+        batch,
+        rows=rows,
+        gain=batch.gain + float(own.eig[0]),
+        se=batch.se + float(own.se[0]),
+        is_too_coarse=batch.is_too_coarse or bool(own.too_coarse[0]),
+    )
     if isinstance(batch.belief, GaussianBelief):
         return replace(grown, belief=_told(model, batch.belief, added))
     if own.method == "bounds":
@@ -97,6 +124,8 @@ def joined(model: Model, batch: Batch, row: Sequence[float], memory: Memory, *, 
     marginal = p @ columns  # [Y, O]
     weights = marginal if table.node_weights is None else marginal * table.node_weights
     joint = (weights * probs).flatten()  # [Y O]
+    if float(joint.sum()) < 1 - MISSED:  # outcomes of the points stand apart, and the nodes lie between them
+        return replace(grown, columns=columns, probs=probs, is_too_coarse=True)
     joint = joint / joint.sum()
     chosen, is_sampled = joint.nonzero()[:, 0], batch.is_sampled
     kept = joint[chosen]
@@ -131,6 +160,7 @@ def conditional(model: Model, batch: Batch, rows: Tensor, memory: Memory, *, see
         eig=np.maximum(mean + shift, 0),
         se=error + overlooked(model, gained) + spread / len(probs) ** 0.5 * batch.is_sampled,
         method=method_of(model, points, rows, memory),
+        too_coarse=too_coarse(model, batch.belief, rows) | batch.is_too_coarse,
         utility=gained.utility[:, n:] @ probs if model.utility is not None else None,
     )
 

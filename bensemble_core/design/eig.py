@@ -11,7 +11,7 @@ large product everything is small, and in numpy, whose small operations cost a f
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from bensemble_core.design.belief import Belief, PointBelief
 from bensemble_core.design.bounds import Bounds, bounds
+from bensemble_core.design.coarseness import NOTE, Flags, nowhere, too_coarse
 from bensemble_core.design.convergence import remaining
 from bensemble_core.design.gaussian import GaussianBelief, gaussian_eig
 from bensemble_core.design.memory import Memory
@@ -45,19 +46,21 @@ LOG_TINY = 40.0  # −p log p changes by so many times what a p changes by, unle
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
     """EIG of one design in nats. `se` is how far it may be off: a standard error where particles or samples are used,
-    an estimate of the error of grid and quadrature elsewhere, 0 in closed form.
+    an estimate of the error of grid and quadrature elsewhere, 0 in closed form. It is None where the grid is too coarse
+    for how precise the outcome is: `method` is then "coarse_grid", and `note` says so.
 
     `lower` and `upper` are bounds in expectation, where it was bounded by sampling. `utility` is E[U] where the spec
     states one. `cost` is the design's.
     """
 
     eig: float
-    se: float
+    se: float | None
     method: Method
     cost: float = 1.0
     utility: float | None = None
     lower: float | None = None
     upper: float | None = None
+    note: str | None = None
 
     @property
     def score(self) -> float:
@@ -65,13 +68,23 @@ class Estimate:
         return (self.eig if self.utility is None else self.utility) / self.cost
 
 
+class Told(NamedTuple):
+    """How sure an estimate is, in the words of `Estimate`."""
+
+    se: float | None
+    method: Method
+    note: str | None
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Estimates:
-    """Estimates of many designs as arrays [J]."""
+    """Estimates of many designs as arrays [J]. Those of a grid that is `too_coarse` have an `se` to work with, which is
+    not told."""
 
     eig: Array
     se: Array
     method: Method
+    too_coarse: Flags
     utility: Array | None = None
     lower: Array | None = None
     upper: Array | None = None
@@ -84,32 +97,37 @@ class Estimates:
     def with_some(self, places: npt.NDArray[np.int64], new: "Estimates") -> "Estimates":
         """Those at some places [n] replaced."""
 
-        def put(values: Array | None, given: Array | None) -> Array | None:
+        def put(name: str) -> Any:
+            values, given = getattr(self, name), getattr(new, name)
             if values is None or given is None:
                 return values
             made = values.copy()
             made[places] = given
             return made
 
-        eig, se, utility = (put(getattr(self, name), getattr(new, name)) for name in ("eig", "se", "utility"))
-        assert eig is not None
-        assert se is not None
-        return replace(self, eig=eig, se=se, utility=utility)
+        return replace(self, **{name: put(name) for name in ("eig", "se", "too_coarse", "utility")})
+
+    def told(self, place: int) -> Told:
+        """Error, method and note of one design, as they are stated."""
+        if self.too_coarse[place]:
+            return Told(se=None, method="coarse_grid", note=NOTE)
+        return Told(se=float(self.se[place]), method=self.method, note=None)
 
     def listed(self, costs: Tensor) -> list[Estimate]:
         def column(x: Array | None) -> Sequence[float | None]:
             return [None] * len(self.eig) if x is None else x.tolist()
 
         return [
-            Estimate(eig=e, se=s, method=self.method, cost=c, utility=u, lower=low, upper=high)
-            for e, s, c, u, low, high in zip(
-                self.eig.tolist(),
-                self.se.tolist(),
-                costs.tolist(),
-                column(self.utility),
-                column(self.lower),
-                column(self.upper),
-                strict=True,
+            Estimate(eig=e, cost=c, utility=u, lower=low, upper=high, **self.told(place)._asdict())
+            for place, (e, c, u, low, high) in enumerate(
+                zip(
+                    self.eig.tolist(),
+                    costs.tolist(),
+                    column(self.utility),
+                    column(self.lower),
+                    column(self.upper),
+                    strict=True,
+                )
             )
         ]
 
@@ -118,7 +136,7 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
     """EIG of each design [J, D] under a belief, by the best way there is."""
     if isinstance(belief, GaussianBelief):
         eig = gaussian_eig(model, belief, rows).numpy()
-        return Estimates(eig=eig, se=np.zeros_like(eig), method="linear_gaussian")
+        return Estimates(eig=eig, se=np.zeros_like(eig), method="linear_gaussian", too_coarse=nowhere(rows))
     assert isinstance(belief, PointBelief)
     method = method_of(model, belief.points, rows, memory)
     if method == "bounds":
@@ -148,6 +166,7 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
         eig=np.maximum(eig, 0),
         se=se + overlooked(model, found),
         method=method,
+        too_coarse=too_coarse(model, belief, rows),
         utility=None if utility is None else utility[:, 0],
     )
 
@@ -157,6 +176,7 @@ def bounded(found: Bounds) -> Estimates:
         eig=found.middle.numpy(),
         se=(found.se if found.utility_se is None else found.utility_se).numpy(),
         method="bounds",
+        too_coarse=nowhere(found.lower),
         lower=found.lower.numpy(),
         upper=found.upper.numpy(),
         utility=None if found.utility is None else found.utility.numpy(),

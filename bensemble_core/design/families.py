@@ -54,8 +54,8 @@ class Family(Protocol):
 
 
 class DiscreteFamily(Family, Protocol):
-    """Those that are not finite have `entropy` and `place` of a continuous family too: many counts are integrated
-    over."""
+    """Counts have `place` of a continuous family too, and those that are not finite `entropy`: many of them are
+    integrated over."""
 
     is_finite: ClassVar[bool]  # whether `count` is all there is
 
@@ -168,6 +168,12 @@ class Binomial(_Plain):
 
     def quantile(self, arguments: Arguments, u: Tensor) -> Tensor:
         return _invert(self, arguments, u)
+
+    def place(self, arguments: Arguments, score: float) -> Tensor:
+        """About where the count lies at a normal score."""
+        n = arguments["n"]
+        yes, no = (log_p.exp() for log_p in _log_pair(arguments))
+        return n * yes + score * (n * yes * no).sqrt()
 
     def count(self, arguments: Arguments) -> int:
         return int(arguments["n"].max()) + 1

@@ -15,6 +15,7 @@ from bensemble_core.design.accuracy import resolving, sharpened
 from bensemble_core.design.batch import Batch, conditional, empty, joined
 from bensemble_core.design.belief import PointBelief
 from bensemble_core.design.eig import Estimates
+from bensemble_core.design.expressions import parse
 from bensemble_core.design.infer import infer
 from bensemble_core.design.memory import Memory
 from bensemble_core.design.model import Event
@@ -40,22 +41,24 @@ Reason = Literal["best", "tie", "random"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerUp:
-    """What would be proposed if the proposed design were not there."""
+    """What would be proposed if the proposed design were not there. `se` is None as in `Estimate`."""
 
     design: dict[str, Any]
     eig: float
-    se: float
+    se: float | None
     score: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
     """A design to run next. `eig` is what it adds to designs that are pending or were picked before it in the same
-    batch; `joint_eig` is that of all of them together. `score` is what was maximised."""
+    batch; `joint_eig` is that of all of them together. `score` is what was maximised. `se`, `method` and `note` are as
+    in `Estimate`. `max_eig` is the most that any allowed design promises, where that was looked for: not where designs
+    are drawn at random, or compared for their cost or utility."""
 
     design: dict[str, Any]
     eig: float
-    se: float
+    se: float | None
     method: Method
     runner_up: RunnerUp | None
     score: float
@@ -63,6 +66,8 @@ class Proposal:
     joint_eig: float
     reason: Reason = "best"
     utility: float | None = None
+    note: str | None = None
+    max_eig: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,11 +95,30 @@ def choose(spec: Spec, batch: Batch, request: Request, memory: Memory, count: in
         chosen, reason = _pick(spec, candidates, scores, best, run, turn)
         second = _second(spec, candidates, scores, chosen, run, turn)
         proposal, row = _proposal(spec, batch, candidates, chosen, second, reason)
+        if spec.seeks_information:
+            proposal = replace(proposal, max_eig=_most(candidates, scores))
         found.append(proposal)
         run.append(row)
         if pick + 1 < count:
             batch = joined(spec.model, batch, row, memory, seed=spec.select.seed)
     return found
+
+
+def max_eig(spec: Spec, batch: Batch, request: Request, memory: Memory) -> float | None:
+    """The most information that any allowed design promises, whatever it costs and by whichever rule designs are
+    chosen; None if none was found. Within a budget the search is for what is cheap as well."""
+    model = spec.model if spec.budget < math.inf else replace(spec.model, cost=parse(1, degrees={}, pointer=""))
+    plain = replace(spec, model=model, select=replace(spec.select, rule="argmax"))
+    candidates = _candidates(plain, batch, request, memory)
+    candidates = replace(candidates, costs=spec.model.costs(candidates.rows).numpy())
+    run = [row for row, _ in request.events[request.n_prior :]] + list(request.pending)
+    return _most(candidates, _allowed(spec, candidates, request, run))
+
+
+def _most(candidates: "_Candidates", scores: Array) -> float | None:
+    """The greatest EIG of those that may be proposed."""
+    is_allowed = scores > -math.inf
+    return float(candidates.estimates.eig[is_allowed].max()) if is_allowed.any() else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -126,7 +150,9 @@ def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _
     first = _scored(spec, rough, rows, memory)
     eyes = rough if finer is not None else _eyes(spec, batch, request, rough, first, memory)
     climbed = refine(model, eyes, rows, torch.as_tensor(first.scores), memory, fixed=request.fixed, seed=seed)
-    return _sharp(spec, batch, request, _scored(spec, batch, climbed, memory), memory)
+    # where a first look from few points has no slope, or one of its own making, no climb leads to a corner
+    finalists = with_corners(model.space, climbed, request.fixed)
+    return _sharp(spec, batch, request, _scored(spec, batch, finalists, memory), memory)
 
 
 def _eyes(spec: Spec, batch: Batch, request: Request, rough: Batch, first: _Candidates, memory: Memory) -> Batch:
@@ -209,12 +235,16 @@ def _valued(rows: Tensor, costs: Array, found: Estimates) -> _Candidates:
 
 
 def _sharp(spec: Spec, batch: Batch, request: Request, found: _Candidates, memory: Memory) -> _Candidates:
-    """The same with those that may be the best estimated as exactly as can be."""
+    """The same with those that may be the best estimated as exactly as can be. Any may be of which the grid is too
+    coarse to tell."""
     best = int(found.scores.argmax())
-    if not batch.is_empty or spec.select.rule == "random" or found.se[best] <= ROUGH * abs(found.scores[best]):
+    if not batch.is_empty or spec.select.rule == "random":
         return found
-    contenders = found.scores + 3 * found.se >= (found.scores - 3 * found.se).max()
-    if contenders.sum() == 1:
+    is_coarse = found.estimates.too_coarse
+    if found.se[best] <= ROUGH * abs(found.scores[best]) and not is_coarse.any():
+        return found
+    contenders = (found.scores + 3 * found.se >= (found.scores - 3 * found.se).max()) | is_coarse
+    if contenders.sum() == 1 and not is_coarse.any():
         return found
     estimates = sharpened(
         spec.model,
@@ -278,9 +308,10 @@ def _leading(spec: Spec, candidates: _Candidates, scores: Array, best: int, run:
 
     Two designs can't be told apart if they differ by at most tie_tol, or by 2 se of the one that is known better: what
     is surely far below does not tie with something that hardly anything is known of. Where that is all there is, a
-    design of less than MUCH of the best's information still does not.
+    design of less than MUCH of the best's information still does not. An error that is not stated makes no tie.
     """
-    error = 2 * np.minimum(candidates.se, candidates.se[best])
+    se = np.where(candidates.estimates.too_coarse, 0.0, candidates.se)
+    error = 2 * np.minimum(se, se[best])
     if candidates.estimates.utility is None:
         error = np.minimum(error, (1 - MUCH) * scores[best])
     ties = (scores >= scores[best] - np.maximum(spec.select.tie_tol, error)).nonzero()[0]
@@ -306,26 +337,25 @@ def _proposal(
     reason: Reason,
 ) -> tuple[Proposal, Row]:
     decode, found = spec.model.space.decode, candidates.estimates
-    rows, eigs, ses = candidates.rows.numpy(), found.eig, found.se
+    rows, eigs = candidates.rows.numpy(), found.eig
     runner_up = None
     if second is not None:
         runner_up = RunnerUp(
             design=decode(rows[second].tolist()),
             eig=float(eigs[second]),
-            se=float(ses[second]),
+            se=found.told(second).se,
             score=float(candidates.scores[second]),
         )
     eig = float(eigs[chosen])
     proposal = Proposal(
         design=decode(rows[chosen].tolist()),
         eig=eig,
-        se=float(ses[chosen]),
-        method=found.method,
         runner_up=runner_up,
         score=float(candidates.scores[chosen]),
         cost=float(candidates.costs[chosen]),
         joint_eig=batch.gain + eig,
         reason=reason,
         utility=None if found.utility is None else float(found.utility[chosen]),
+        **found.told(chosen)._asdict(),
     )
     return proposal, tuple(rows[chosen].tolist())

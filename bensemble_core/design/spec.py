@@ -82,6 +82,11 @@ class Spec:
         return hashlib.sha256(self.canonical.encode()).hexdigest()
 
     @property
+    def seeks_information(self) -> bool:
+        """Whether the design with the greatest EIG is what is looked for."""
+        return self.select.rule == "argmax" and not self.model.cost.names and self.model.utility is None
+
+    @property
     def budget(self) -> float:
         """The least budget that any rule names; no design beyond it is proposed."""
         return min(_budgets(self.stop), default=math.inf)

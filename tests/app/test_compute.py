@@ -230,6 +230,27 @@ def test_an_outcome_is_kept_whatever_goes_wrong_in_what_it_taught(
     assert service.get(f"{path}/posterior")["posterior"]["theta"]["mean"] > 7
 
 
+@on_sqlite
+def test_where_a_grid_is_too_coarse_no_error_is_stated(service: Service) -> None:
+    spec = {
+        "parameters": {"b": {"dist": "normal", "loc": 0, "scale": 1}},
+        "designs": {"x": {"type": "list", "values": [1e-6, 2]}},
+        "outcome": {"y": {"family": "lognormal", "mean": "b * x", "sd": 1e-4}},
+    }
+    made = session(service, str(service.post("/experiments", spec, 201)["id"]))
+    blunt, precise = service.get(f"/sessions/{made['id']}/eig")["items"]
+    assert (blunt["method"], blunt["note"]) == ("quadrature", None)
+    assert blunt["se"] is not None
+    assert (precise["method"], precise["se"]) == ("coarse_grid", None)
+    assert "too coarse for this precision" in precise["note"]
+    proposal = propose(service, made["id"])
+    told = service.get(f"/proposals/{proposal['id']}")
+    for each in (proposal, told):
+        assert (each["design"], each["method"], each["se"]) == ({"x": 2}, "coarse_grid", None)
+        assert each["note"] == precise["note"]
+        assert each["runner_up"]["se"] is not None
+
+
 def test_what_was_dear_is_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     compute = Compute(threads=1, cache_bytes=8)
     compute.found_dear("h", 100)

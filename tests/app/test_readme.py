@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,10 @@ import pytest
 
 import bensemble_core as bc
 from app.settings import Settings
+from app.usecases import propose_designs, record_observation
+from tests.app.conftest import Service
 from tests.app.upping import ROOT, Up, clean_environment, service_up
+from tests.app.working import on_sqlite
 
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text()
@@ -106,6 +110,36 @@ def test_the_experiment_in_python_simulates_learns_and_draws(up: Up, folder: Pat
     assert float(left["adaptive"]) < float(left["random"])
     assert re.fullmatch(r"span 5\.\d+ ± 0\.6\d?", said[2]), said[2]
     assert (folder / "span.png").stat().st_size > 10_000
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("command", "block"),
+    [(["bash", "-euo", "pipefail", "-c"], "experiment_curl"), ([sys.executable, "-c"], "experiment_python")],
+    ids=["curl", "python"],
+)
+def test_an_experiment_goes_on_where_every_proposal_is_a_job(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str], block: str
+) -> None:
+    for module in (propose_designs, record_observation):
+        monkeypatch.setattr(module, "affordable_draft", lambda *_, **__: "it takes long")
+    is_over = threading.Event()
+    jobs: list[str] = []
+
+    def work() -> None:
+        while not is_over.wait(0.02):
+            jobs.extend(service.run_jobs())
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        reader = {"BENSEMBLE_URL": str(service.client.base_url), "BENSEMBLE_API_KEY": service.key()}
+        said = run(command, BLOCKS[block], tmp_path, **reader).splitlines()
+    finally:
+        is_over.set()
+        worker.join()
+    assert "sd of theta is 0.6" in said[-1] or re.fullmatch(r"span 5\.\d+ ± 0\.6\d?", said[-1])
+    assert len(jobs) >= 9
 
 
 def test_the_library_example_and_then_ranking_its_files(folder: Path) -> None:

@@ -2,10 +2,12 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import bensemble_core as bc
 from bensemble_core.threads import in_order
@@ -114,4 +116,43 @@ def test_small_steps_of_a_training_use_one_thread(hidden: int, expected: int) ->
     seen: set[int] = set()
     bc.fit("map", model, rows, likelihood="categorical", epochs=1, report=lambda *_: seen.add(torch.get_num_threads()))
     assert seen == {expected}
+    assert torch.get_num_threads() == number_in_a_new_thread() == 2
+
+
+class Watch(TorchDispatchMode):
+    """Tells on how many of its threads torch computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.add(torch.get_num_threads())
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_experiments_are_designed_on_one_thread() -> None:
+    spec = {
+        "parameters": {"theta": {"dist": "normal", "loc": 7, "scale": 2}},
+        "designs": {"xi": {"type": "integer", "low": 1, "high": 15}},
+        "outcome": {"y": {"family": "bernoulli", "logit": "theta - xi"}},
+        "stop": {"max_eig_below": 0.01},
+    }
+    seen: list[Any] = [({"xi": 7}, {"y": 1})]
+    asked: list[Callable[[bc.design.Experiment], Any]] = [
+        lambda _: bc.design.Experiment.from_spec(spec),
+        lambda experiment: experiment.propose(seen, count=2),
+        lambda experiment: experiment.eig(observations=seen),
+        lambda experiment: experiment.joint_eig([{"xi": 7}, {"xi": 8}]),
+        lambda experiment: experiment.posterior(seen),
+        lambda experiment: experiment.information(seen),
+        lambda experiment: experiment.guards(seen),
+        lambda experiment: experiment.stop(seen),
+    ]
+    for ask in asked:
+        fresh = bc.design.Experiment.from_spec(spec)
+        with Watch() as watch:
+            ask(fresh)
+        assert watch.seen == {1}
     assert torch.get_num_threads() == number_in_a_new_thread() == 2

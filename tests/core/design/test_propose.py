@@ -48,7 +48,13 @@ def test_ties_go_to_the_least_used_and_then_by_the_seed() -> None:
 def tied(monkeypatch: pytest.MonkeyPatch, scores: list[float], errors: list[float], *, is_utility: bool = False) -> Any:
     """What is proposed of designs 0, 1 … whose estimates are these, the first of which were used the least."""
     eig = np.array(scores)
-    found = Estimates(eig=eig, se=np.array(errors), method="quadrature", utility=eig if is_utility else None)
+    found = Estimates(
+        eig=eig,
+        se=np.array(errors),
+        method="quadrature",
+        too_coarse=np.zeros(len(scores), dtype=np.bool_),
+        utility=eig if is_utility else None,
+    )
     monkeypatch.setattr(propose, "conditional", lambda *args, **options: found)
     monkeypatch.setattr(propose, "sharpened", lambda *args, **options: found)
     spec = {

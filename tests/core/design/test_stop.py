@@ -63,3 +63,24 @@ def test_a_budget_forbids_what_cannot_be_paid_and_then_stops() -> None:
     assert found.stop
     assert any("budget" in reason for reason in found.reasons)
     assert len(experiment.propose(count=20)) < 20
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"select": {"rule": "random", "seed": 3}},
+        {"select": {"epsilon": 1.0, "seed": 3}},
+        {"cost": "where(xi < 15, 1000, 1)"},
+        {"designs": {"xi": {"type": "float", "low": 1, "high": 60}}, "select": {"rule": "random", "seed": 3}},
+        {"designs": {"xi": {"type": "float", "low": 1, "high": 60}}, "cost": "exp(10 - 0.5 * xi)"},
+    ],
+    ids=["random", "epsilon", "cost", "random of a range", "cost of a range"],
+)
+def test_an_experiment_goes_on_while_the_best_design_promises_enough(changes: dict[str, Any]) -> None:
+    """Whatever is proposed: the best of all, about 0.231 nats at xi = 7, decides."""
+    for limit, stops in ((0.2310, False), (0.2313, True)):
+        experiment = Experiment.from_spec(changed(DIGIT_SPAN, **changes, stop={"max_eig_below": limit}))
+        found = experiment.stop()
+        assert found.stop is stops
+        assert not stops or "0.2311 nats" in found.reasons[0]
+    assert experiment.propose()[0].eig < 0.2

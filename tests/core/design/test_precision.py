@@ -1,0 +1,98 @@
+"""Outcomes that are measured precisely. log y is normal, so that EIG = ½ log det(I + XXᵀ / sd²)."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bensemble_core as bc
+from tests.core.design.specs import changed
+
+UNIT = {"dist": "normal", "loc": 0, "scale": 1}
+SLOPE: dict[str, Any] = {"parameters": {"b": UNIT}, "designs": {"x": {"type": "float", "low": 0, "high": 2}}}
+LINE: dict[str, Any] = {"parameters": {"a": UNIT, "b": UNIT}, "designs": {"x": {"type": "float", "low": -2, "high": 2}}}
+
+
+def measured(spec: dict[str, Any], sd: float, mean: str = "a + b * x") -> bc.design.Experiment:
+    outcome = {"y": {"family": "lognormal", "mean": mean, "sd": sd}}
+    return bc.design.Experiment.from_spec(changed(spec, outcome=outcome))
+
+
+def exact(xs: list[float], sd: float) -> float:
+    """Of designs of a line together."""
+    x = np.array([[1.0, each] for each in xs])
+    return float(0.5 * np.linalg.slogdet(np.eye(len(xs)) + x @ x.T / sd**2)[1])
+
+
+def test_a_corner_is_proposed_where_points_are_too_few_to_climb_by() -> None:
+    (pick,) = measured(SLOPE, 0.001, "b * x").propose()
+    assert pick.design == {"x": 2.0}
+    assert pick.eig == pytest.approx(0.5 * math.log1p(4e6), abs=1e-6)
+
+
+@pytest.mark.parametrize("sd", [0.05, 1e-3, 1e-6])
+def test_designs_are_proposed_beside_pending_ones_whatever_the_noise(sd: float) -> None:
+    experiment = measured(LINE, sd)
+    for pending in ([{"x": -2}], [{"x": -2}, {"x": 2}]):
+        (pick,) = experiment.propose(pending=pending, fixed={"x": 2})
+        assert (pick.method, pick.se) == ("coarse_grid", None)
+        assert "too coarse for this precision" in str(pick.note)
+        assert math.isfinite(pick.eig)
+
+
+def test_a_batch_is_proposed_where_a_first_look_falls_between_its_outcomes() -> None:
+    first, second = measured(SLOPE, 0.05, "b * x").propose(count=2)
+    assert first.design == {"x": 2.0}
+    assert first.eig == pytest.approx(0.5 * math.log1p(1600), abs=1e-6)
+    assert first.se is not None
+    assert second.se is None
+
+
+def test_a_batch_takes_the_ends_of_a_line_and_is_worth_their_log_determinant() -> None:
+    listed = changed(LINE, designs={"x": {"type": "list", "values": [-2, 0.9, 2]}})
+    picks = measured(listed, 0.5).propose(count=2)
+    assert {pick.design["x"] for pick in picks} == {-2, 2}
+    assert picks[1].joint_eig == pytest.approx(exact([-2, 2], 0.5), abs=1e-3)
+    assert all(pick.se is not None and pick.note is None for pick in picks)
+
+
+def test_a_grid_too_coarse_for_the_noise_states_no_error_and_says_so() -> None:
+    sd = 1e-4
+    listed = changed(SLOPE, designs={"x": {"type": "list", "values": [0.01 * sd, 2]}})
+    experiment = measured(listed, sd, "b * x")
+    blunt, precise = experiment.eig()
+    assert (blunt.method, blunt.note) == ("quadrature", None)
+    assert blunt.se is not None
+    assert abs(blunt.eig - 0.5 * math.log1p(1e-4)) <= 3 * blunt.se + 1e-12
+    assert (precise.method, precise.se) == ("coarse_grid", None)
+    assert "too coarse for this precision" in str(precise.note)
+    (pick,) = experiment.propose()
+    assert (pick.design, pick.se, pick.note) == ({"x": 2}, None, precise.note)
+    together = experiment.joint_eig([{"x": 2}, {"x": 0.01 * sd}])
+    assert (together.method, together.se, together.note) == ("coarse_grid", None, precise.note)
+
+
+def test_a_nuisance_that_no_grid_resolves_is_said_too() -> None:
+    """The slope alone is wanted: at x = 0.3 one outcome tells next to nothing of it, at any noise."""
+    listed = changed(LINE, designs={"x": {"type": "list", "values": [0.3, 2]}}, targets=["b"])
+    for found in measured(listed, 0.01).eig():
+        assert (found.method, found.se) == ("coarse_grid", None)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_coarse"),
+    [
+        ({"family": "binomial", "n": 500, "logit": "3 * (a + b + c)"}, True),
+        ({"family": "binomial", "n": 4, "logit": "a + b + c"}, False),
+        ({"family": "bernoulli", "logit": "a + b + c"}, False),
+    ],
+)
+def test_counts_are_precise_where_they_are_large(outcome: dict[str, Any], is_coarse: bool) -> None:
+    spec = {
+        "parameters": dict.fromkeys("abc", UNIT),
+        "designs": {"x": {"type": "list", "values": [1]}},
+        "outcome": {"y": outcome},
+    }
+    (found,) = bc.design.Experiment.from_spec(spec).eig()
+    assert (found.se is None) is is_coarse
