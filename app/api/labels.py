@@ -19,7 +19,7 @@ from app.deps import Context, EdgeRoute, on
 from app.schemas.common import Page, decode_cursor, encode_cursor
 from app.schemas.labels import ConsensusOut, LabelOut, LabelsIn, LabelsOut
 from app.services import Services
-from app.usecases.record_labels import record_labels
+from app.usecases.record_labels import read_labels, record_labels
 
 router = APIRouter(prefix="/v1/projects/{project_id}/labels", tags=["labels"], route_class=EdgeRoute)
 EXPORT_AT_ONCE = 1000
@@ -34,11 +34,12 @@ def post_labels(
     """All or none are taken. Each entry is an event about one row by one annotator; the annotator's latest event
     counts, so send another to correct one. `skip` says that it can't be labelled, `retract` takes one's answer back.
     `triggered` names the trainings that these labels set off."""
+    labels = read_labels(wanted.labels, cap=context.services.settings.max_labels_per_request)
     recorded = record_labels(
         context.services,
         context.session,
         context.resource,
-        [(label.pool_id, label) for label in wanted.labels],
+        [(label.pool_id, label) for label in labels],
         default_annotator=context.caller.name,
     )
     return LabelsOut(accepted=len(recorded.labels), labels=recorded.labels, triggered=recorded.triggered)
