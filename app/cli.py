@@ -202,10 +202,12 @@ def _api(arguments: argparse.Namespace) -> int:
     import uvicorn  # after the port is known to be free: the application takes seconds to import
 
     from app.main import create_app
+    from app.memory import freeze_memory
 
     config = uvicorn.Config(
         create_app(settings), log_config=None, access_log=False, timeout_graceful_shutdown=5, server_header=False
     )
+    freeze_memory()
     uvicorn.Server(config).run(sockets=[listener])
     return 0
 

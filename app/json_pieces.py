@@ -12,7 +12,7 @@ from mmap import mmap
 
 Text = bytes | mmap
 
-PIECE_BYTES = 128 * 1024  # parsed at once: some milliseconds
+PIECE_BYTES = 32 * 1024  # parsed at once: 10 ms, where its elements are as small as can be
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _PLAIN = rb'[^"\[\]{}]++'

@@ -1,8 +1,16 @@
-"""What the API does with memory that it needs no more."""
+"""How the API keeps its memory: what it starts with is left alone, what it needs no more is given back."""
 
 import ctypes
+import gc
 from collections.abc import Callable
 from functools import cache
+
+
+def freeze_memory() -> None:
+    """Leave what is loaded by now out of every collection of garbage. A request that makes many objects sets full
+    collections off, and each of them walked through all modules, while nobody else ran: 200 ms on two busy cores."""
+    gc.collect()
+    gc.freeze()
 
 
 def release_memory() -> None:

@@ -1,6 +1,7 @@
 """Bodies: the key comes first, then the caps, and what is large is parsed piece by piece, off the event loop."""
 
 import json
+import platform
 import select
 import socket
 import threading
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from fastapi.exceptions import RequestValidationError
 from hypothesis import given
@@ -20,6 +22,7 @@ from app.db.engine import Database
 from app.errors import Malformed, TooLarge
 from app.json_pieces import NotJson
 from app.limits import cap_of
+from app.memory import release_memory
 from app.schemas import long
 from app.schemas.long import Document, in_pieces, whole
 from app.schemas.pools import PoolIn
@@ -276,6 +279,17 @@ def test_reading_a_long_body_takes_little_memory(in_pieces_of: Callable[[int], N
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < MIB
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep nothing")
+def test_freed_memory_is_given_back() -> None:
+    process = psutil.Process()
+    held = [b"%4096d" % i for i in range(20_000)]
+    del held[:-1]  # the last keeps the C library from giving back what lies before it
+    before = process.memory_info().rss
+    release_memory()
+    assert process.memory_info().rss < before - 40 * MIB
+    assert len(held) == 1
 
 
 def test_what_is_large_outside_of_long_lists_is_refused() -> None:
