@@ -222,11 +222,13 @@ def _api(arguments: argparse.Namespace) -> int:
     import uvicorn  # after the port is known to be free: the application takes seconds to import
 
     from app.main import create_app
+    from app.memory import freeze_memory
     from app.server import Server
 
     config = uvicorn.Config(
         create_app(settings), log_config=None, access_log=False, timeout_graceful_shutdown=5, server_header=False
     )
+    freeze_memory()
     Server(config).run(sockets=[listener])
     return 0
 

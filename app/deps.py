@@ -1,13 +1,13 @@
 """The edge of a request: who asks, what they ask about, one transaction, and replay of repeated POSTs."""
 
 import asyncio
-import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial, wraps
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, isfunction
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from fastapi import Depends, Request, Response
@@ -20,6 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.auth import EVERYBODY, Caller, Scope, authenticate
+from app.bodies import Validate, receive
 from app.db.tables import Base, Replay
 from app.errors import Conflict, Forbidden, Malformed, NotFound, Unsupported
 from app.query import refuse_unknown
@@ -69,12 +70,25 @@ def is_id(text: str) -> bool:
 
 
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+Resolve = Callable[[Request, HTTPAuthorizationCredentials | None], Context[Any]]
+
+
+def _dependency(resolve: Resolve) -> Any:
+    """FastAPI solves dependencies after it has read the body, so `EdgeRoute` resolves this one before, by itself, and
+    FastAPI is given what was found."""
+
+    async def found(request: Request, credentials: Credentials) -> Context[Any]:
+        context: Context[Any] = request.state.context
+        return context
+
+    vars(found)["resolve"] = resolve
+    return Depends(found)
 
 
 def anyone(scope: Scope) -> Any:
     """A dependency for routes that are about no single thing: just a key with this scope."""
 
-    def resolve(request: Request, credentials: Credentials) -> Context[None]:
+    def resolve(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Context[None]:
         services: Services = request.app.state.services
         with services.database.read() as session:
             caller = _identify(request, credentials.credentials if credentials else None, scope, session)
@@ -83,7 +97,7 @@ def anyone(scope: Scope) -> Any:
         session = request.state.session
         return Context(services=services, caller=caller, session=session, resource=None, request=request)
 
-    return Depends(resolve)
+    return _dependency(resolve)
 
 
 def on(table: type[Base], scope: Scope, *, parameter: str) -> Any:
@@ -91,7 +105,7 @@ def on(table: type[Base], scope: Scope, *, parameter: str) -> Any:
     noun = table.__tablename__.replace("api_", "")
     query = select(table).where(inspect(table).primary_key[0] == bindparam("id"))  # building costs more than running
 
-    def resolve(request: Request, credentials: Credentials) -> Context[Any]:
+    def resolve(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Context[Any]:
         services: Services = request.app.state.services
         identifier = request.path_params[parameter]
         with services.database.read() as session:
@@ -102,11 +116,13 @@ def on(table: type[Base], scope: Scope, *, parameter: str) -> Any:
         session = request.state.session
         return Context(services=services, caller=caller, session=session, resource=row, request=request)
 
-    return Depends(resolve)
+    return _dependency(resolve)
 
 
 class EdgeRoute(APIRoute):
-    """Commits once the answer is rendered and before it is sent; anything raised rolls everything back.
+    """Knows who asks, and for what, before it reads the body: whoever may not ask is refused by the headers alone.
+
+    Commits once the answer is rendered and before it is sent; anything raised rolls everything back.
 
     An endpoint that is a plain function runs, is rendered and commits in one thread. If the commit had to wait for
     another thread, every thread there is could be waiting for the lock that this commit would free.
@@ -161,6 +177,9 @@ class EdgeRoute(APIRoute):
         handle = refuse_unknown(self.dependant, super().get_route_handler())
         writes = bool((self.methods or set()) - {"GET", "HEAD"})
         ends_itself = hasattr(self.endpoint, "ends_itself")
+        resolvers = [vars(part.call).get("resolve") for part in self.dependant.dependencies if isfunction(part.call)]
+        resolve: Resolve | None = next(filter(None, resolvers), None)
+        validate = self.body_field.validate if self.body_field is not None else None
 
         async def edge(request: Request) -> Response:
             services: Services = request.app.state.services
@@ -168,20 +187,26 @@ class EdgeRoute(APIRoute):
             request.state.session = session
             replayable = self.replays and request.method == "POST" and "idempotency-key" in request.headers
             request.state.replay_key = request.headers["idempotency-key"] if replayable else None
-            _refuse_encoded(request)
-            fingerprint = request.state.fingerprint = await _fingerprint(request) if replayable else ""
+            request.state.fingerprint = ""
             try:
-                response = await handle(request)
-                if not ends_itself and (session.in_transaction() or replayable):
-                    await _end(_commit, session, request, response, fingerprint)
+                if resolve is not None:
+                    request.state.context = await run_in_threadpool(resolve, request, await bearer(request))
+                _refuse_encoded(request)
+                async with _with_body(request, validate) as whole:
+                    response = await handle(whole)
+                    if not ends_itself and (session.in_transaction() or replayable):
+                        await _end(_commit, session, request, response, request.state.fingerprint)
                 return response
             except Replayed as earlier:
-                return _replay_response(earlier.replay, fingerprint)
-            except (Conflict, NotFound, IntegrityError) as problem:
+                return _replay_response(earlier.replay, await _fingerprint(request))
+            except (Conflict, NotFound, IntegrityError):
                 if not replayable or not hasattr(request.state, "caller"):
                     raise
                 await _end(session.close)
-                return await run_in_threadpool(_replay_of_winner, services, request, fingerprint, problem)
+                winner = await run_in_threadpool(_winner, services, request)
+                if winner is None:
+                    raise
+                return _replay_response(winner, await _fingerprint(request))
             finally:
                 if session.in_transaction():
                     await _end(session.close)
@@ -216,10 +241,27 @@ async def _end(work: Callable[..., None], *arguments: Any) -> None:
     await asyncio.get_running_loop().run_in_executor(_ENDERS, work, *arguments)
 
 
+@asynccontextmanager
+async def _with_body(request: Request, validate: Validate | None) -> AsyncIterator[Request]:
+    """The request with its body received; a file (PUT) is left to its route, which streams it."""
+    if request.method not in ("POST", "PATCH"):
+        yield request
+        return
+    async with receive(request) as received:
+        if request.state.replay_key is not None:
+            request.state.fingerprint = received.sha256
+        if validate is not None:
+            await received.parse(validate)
+        yield received
+
+
 async def _fingerprint(request: Request) -> str:
-    body = await request.body()
-    head = f"{request.method} {request.url.path}?{request.url.query}\n"
-    return hashlib.sha256(head.encode() + body).hexdigest()
+    """Of a request that is answered without being handled: its body may not have been read yet."""
+    if not request.state.fingerprint:
+        async with _with_body(request, None):
+            pass
+    found: str = request.state.fingerprint
+    return found
 
 
 def _refuse_encoded(request: Request) -> None:
@@ -251,13 +293,10 @@ def _without(hidden: tuple[str, ...], body: bytes) -> str:
     return json.dumps({**json.loads(body), **dict.fromkeys(hidden)}) if hidden else body.decode()
 
 
-def _replay_of_winner(services: Services, request: Request, fingerprint: str, problem: Exception) -> Response:
-    """The answer to the same request that was faster, if it was that which caused the problem."""
+def _winner(services: Services, request: Request) -> Replay | None:
+    """The answer to the same request that was faster, if there was one: it may be that which is in the way."""
     with services.database.read() as session:
-        replay = session.get(Replay, (request.state.caller.key_id, request.state.replay_key))
-    if replay is None:
-        raise problem
-    return _replay_response(replay, fingerprint)
+        return session.get(Replay, (request.state.caller.key_id, request.state.replay_key))
 
 
 def _replay_response(replay: Replay, fingerprint: str) -> Response:

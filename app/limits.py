@@ -1,5 +1,6 @@
 """Caps applied before any work: body sizes for every request, and a token bucket a key."""
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -8,8 +9,28 @@ from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import TooLarge, TooMany, problem_response
+from app.settings import Settings
 
-CLOSE = {"Connection": "close"}  # else the server would read the refused body to its end
+UNREAD_BYTES = 64 * 1024  # the server reads off that much after an answer; for more the connection is closed
+
+
+_FILE = re.compile(r"/v1/pools/[^/]+/data")
+_ROWS = re.compile(r"/v1/(projects/[^/]+/pools|ensembles/[^/]+/predictions|pools/[^/]+/rankings)")
+_DOCUMENT = re.compile(r"/v1/((projects|rounds)/[^/]+/labels|models/validate|experiments(/[^/]+)?)")
+
+
+def cap_of(settings: Settings) -> Callable[[str, str], int]:
+    """The most bytes of a body, by method and address: files, rows, labels and specs are larger than all else."""
+
+    def cap(method: str, path: str) -> int:
+        if method == "PUT" and _FILE.fullmatch(path):
+            return settings.max_upload_bytes
+        if _ROWS.fullmatch(path):
+            return settings.max_json_bytes
+        of_kind = settings.max_document_bytes if _DOCUMENT.fullmatch(path) else settings.max_request_bytes
+        return min(of_kind, settings.max_json_bytes)
+
+    return cap
 
 
 class BodyCap:
@@ -24,21 +45,31 @@ class BodyCap:
             await self.app(scope, receive, send)
             return
         cap = self.cap_of(scope["method"], scope["path"])
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > cap:
-            await problem_response(TooLarge(_message(int(declared), cap), headers=CLOSE))(scope, receive, send)
-            return
-        seen = 0
+        headers = dict(scope["headers"])
+        declared = headers.get(b"content-length", b"0")
+        n_left = int(declared) if declared.isdigit() else 0
+        seen, has_ended = 0, b"transfer-encoding" not in headers and n_left == 0
 
         async def capped() -> Message:
-            nonlocal seen
+            nonlocal seen, has_ended
             message = await receive()
             seen += len(message.get("body", b""))
+            has_ended = not message.get("more_body", False)
             if seen > cap:  # FastAPI lets only its own exception through while it reads a body
                 raise HTTPException(TooLarge.status, _message(seen, cap))
             return message
 
-        await self.app(scope, capped, send)
+        async def answer(message: Message) -> None:
+            """With a body that nobody has read the connection is closed, else the server would read it to its end."""
+            is_left = not has_ended and not 0 < n_left - seen <= UNREAD_BYTES
+            if message["type"] == "http.response.start" and is_left:
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+            await send(message)
+
+        if n_left > cap:
+            await problem_response(TooLarge(_message(n_left, cap)))(scope, capped, answer)
+        else:
+            await self.app(scope, capped, answer)
 
 
 def _message(size: int, cap: int) -> str:

@@ -1,8 +1,8 @@
 """The web application: routers, middleware, and the one place where errors become answers."""
 
+import asyncio
 import json
 import logging
-import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -37,8 +37,9 @@ from app.api import (
     system,
 )
 from app.api.docs import serve_docs
+from app.bodies import LARGE_AT_ONCE
 from app.errors import Conflict, Malformed, NotFound, NotReady, Problem, ProblemResponse, TooLarge, problem_response
-from app.limits import CLOSE, BodyCap, RateLimit
+from app.limits import BodyCap, RateLimit, cap_of
 from app.monitoring import RequestLog
 from app.schema_gate import SchemaGate
 from app.schemas.common import WITHOUT_NUL, ProblemOut
@@ -85,6 +86,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
         app.state.services = services or Services.open(settings)
         app.state.rate_limit = RateLimit(settings.rate_limit, settings.rate_burst)
         app.state.watcher = Watcher(app.state.services.database)
+        app.state.large_bodies = asyncio.Semaphore(LARGE_AT_ONCE)
         compute = app.state.services.compute
         yield
         await app.state.watcher.stop()
@@ -107,7 +109,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
     for router in routers:
         app.include_router(router)
     serve_docs(app)
-    app.add_middleware(BodyCap, cap_of=_cap_of(settings))
+    app.add_middleware(BodyCap, cap_of=cap_of(settings))
     app.add_middleware(SchemaGate)
     app.add_middleware(RequestLog)
     if settings.cors_origins:
@@ -121,13 +123,6 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
     _handle_errors(app, [*app.routes, *(route for router in routers for route in router.routes)])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
-
-
-def _cap_of(settings: Settings) -> Any:
-    data_path = re.compile(r"/v1/pools/[^/]+/data/?")
-    return lambda method, path: (
-        settings.max_upload_bytes if method == "PUT" and data_path.fullmatch(path) else settings.max_json_bytes
-    )
 
 
 def _handle_errors(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
@@ -144,7 +139,7 @@ def _handle_errors(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> JSONResponse:
         if error.status_code == TooLarge.status:
-            return problem_response(TooLarge(error.detail, headers=CLOSE))
+            return problem_response(TooLarge(error.detail))
         if error.status_code == 400:  # FastAPI's word for JSON that is not UTF-8, too deep, or has endless integers
             return problem_response(Malformed("the body can't be read as JSON; check its encoding, depth and numbers"))
         title = HTTPStatus(error.status_code).phrase

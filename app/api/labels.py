@@ -19,7 +19,7 @@ from app.deps import Context, EdgeRoute, on
 from app.schemas.common import Page, decode_cursor, encode_cursor
 from app.schemas.labels import ConsensusOut, LabelOut, LabelsIn, LabelsOut
 from app.services import Services
-from app.usecases.record_labels import record_labels
+from app.usecases.record_labels import read_labels, record_labels
 from app.views import job_view
 from app.waiting import First, waits_for
 
@@ -47,11 +47,12 @@ def post_labels(
     counts, so send another to correct one. `skip` says that it can't be labelled, `retract` takes one's answer back.
     `triggered` names the trainings that these labels set off; with `Prefer: wait` the answer comes when they have
     ended, and `jobs` says how."""
+    labels = read_labels(wanted.labels, cap=context.services.settings.max_labels_per_request)
     recorded = record_labels(
         context.services,
         context.session,
         context.resource,
-        [(label.pool_id, label) for label in wanted.labels],
+        [(label.pool_id, label) for label in labels],
         default_annotator=context.caller.name,
         key_id=context.caller.key_id or None,
     )

@@ -5,12 +5,11 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.api.common import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.bodies import Received
 from app.db import consensus, pools
 from app.db.tables import Job, Pool, Project
 from app.deps import Context, EdgeRoute, on
@@ -53,15 +52,12 @@ _FILE = {"requestBody": {"required": True, "content": dict.fromkeys(_KINDS, _BIN
 async def post_pool(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
-    request: Request,
+    request: Received,
     response: Response,
 ) -> PoolOut:
     """With `rows` the pool is ready at once: good for up to some 10,000 rows. For more, send only the name here and
     then the file with `PUT /v1/pools/{id}/data`: npy is ten times faster to send than JSON."""
-    try:  # straight from bytes to numbers: three times faster than by way of Python objects
-        wanted = PoolIn.model_validate_json(await request.body())
-    except ValidationError as error:
-        raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in error.errors()]) from error
+    wanted = await request.parse_as(PoolIn)
     view = await run_in_threadpool(_create, context, wanted)
     response.headers["Location"] = f"/v1/pools/{view.id}"
     return view

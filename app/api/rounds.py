@@ -18,7 +18,7 @@ from app.services import Services
 from app.usecases.advance_rounds import count_open
 from app.usecases.close_round import close_round
 from app.usecases.open_round import open_round
-from app.usecases.record_labels import in_round, record_labels
+from app.usecases.record_labels import in_round, read_labels, record_labels
 from app.usecases.reserve_items import reserve_items
 from app.views import job_view, payloads_of, round_view
 from app.waiting import waits, waits_for
@@ -97,11 +97,12 @@ def post_round_labels(
     """As `POST /v1/projects/{id}/labels`, for rows of this round only."""
     with context.services.database.read() as session:
         project = session.get_one(Project, context.resource.project_id)
+    labels = read_labels(wanted.labels, cap=context.services.settings.max_labels_per_request)
     recorded = record_labels(
         context.services,
         context.session,
         project,
-        in_round(context.resource, wanted.labels),
+        in_round(context.resource, labels),
         default_annotator=context.caller.name,
         key_id=context.caller.key_id or None,
         within=context.resource,

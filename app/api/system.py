@@ -31,7 +31,7 @@ def get_root() -> RedirectResponse:
 
 
 @plain.get("/healthz", summary="Is the process alive?")
-def get_health() -> dict[str, str]:
+async def get_health() -> dict[str, str]:  # on the loop: all threads may be waiting
     return {"status": "ok"}
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from app.schemas.common import Flag, In, JobOut, Many, Number, Out, Seed, Storable
+from app.schemas.long import Long
 from app.schemas.methods import PosteriorSpec
 
 
@@ -49,7 +50,7 @@ class TrainingOut(Out):
 class PredictionIn(In):
     """Give `rows` of features, or `pool_id` for a whole pool."""
 
-    rows: Many[Many[Number]] | None = None
+    rows: Long[Many[Number]] | None = None
     pool_id: Annotated[Storable, Field(max_length=36)] | None = None
 
     @model_validator(mode="after")

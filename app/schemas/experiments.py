@@ -3,11 +3,23 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from app.schemas.common import In, JobOut, Name, Number, Out, Result, Seed
+from app.schemas.long import LongObject, whole
 
-Spec = dict[str, JsonValue]
+
+class _Whole(dict[str, JsonValue]):
+    """A spec that came in pieces and was put together: all of it is JSON, and it need not be walked through again."""
+
+
+def _put_together(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    if isinstance(value, _Whole):
+        return value
+    return _Whole(whole(value)) if isinstance(value, LongObject) else check(value)
+
+
+Spec = Annotated[dict[str, JsonValue], WrapValidator(_put_together)]
 Design = dict[str, JsonValue]
 
 EXAMPLE: dict[str, Any] = {

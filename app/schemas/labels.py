@@ -5,7 +5,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from app.schemas.common import Flag, In, JobOut, Many, Number, Out, Storable
+from app.schemas.common import Flag, In, JobOut, Number, Out, Storable
+from app.schemas.long import LongNotEmpty
 from app.schemas.pools import Key, LabelValue
 
 Row = Annotated[int, Field(ge=0, lt=2**62)]
@@ -41,11 +42,11 @@ class LabelIn(RoundLabelIn):
 
 
 class LabelsIn(In):
-    labels: Many[LabelIn] = Field(min_length=1)
+    labels: LongNotEmpty[LabelIn]
 
 
 class RoundLabelsIn(In):
-    labels: Many[RoundLabelIn] = Field(min_length=1)
+    labels: LongNotEmpty[RoundLabelIn]
 
 
 class LabelOut(Out):

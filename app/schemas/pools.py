@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from app.schemas.common import Flag, In, JobOut, Many, Name, Number, Out, Storable
+from app.schemas.long import Long
 
 Purpose = Literal["candidates", "evaluation"]
 
@@ -28,12 +29,12 @@ class PoolIn(In):
         "candidates",
         description="`candidates` are ranked and labelled; `evaluation` comes with labels and is only measured on.",
     )
-    rows: Many[Many[Number]] | None = Field(
+    rows: Long[Many[Number]] | None = Field(
         None, description="Features, one list a row. Leave out to send a file with PUT /v1/pools/{id}/data."
     )
-    keys: Many[Key] | None = Field(None, description="Your own name for each row; distinct. Default: the row number.")
-    payloads: Many[JsonValue] | None = Field(None, description="Anything to show an annotator: a text, a URL, …")
-    labels: Many[LabelValue | None] | None = Field(None, description="Labels you already have; null where unknown.")
+    keys: Long[Key] | None = Field(None, description="Your own name for each row; distinct. Default: the row number.")
+    payloads: Long[JsonValue] | None = Field(None, description="Anything to show an annotator: a text, a URL, …")
+    labels: Long[LabelValue | None] | None = Field(None, description="Labels you already have; null where unknown.")
 
 
 class PoolOut(Out):

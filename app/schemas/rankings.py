@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, JsonValue, Tag
 
 from app.schemas.common import In, JobOut, Many, Number, Out, Seed, Storable, Whole
+from app.schemas.long import Long
 from app.schemas.methods import AcquisitionSpec, SelectionSpec
 
 
@@ -14,7 +15,7 @@ class TargetPool(In):
 
 
 class TargetRows(In):
-    rows: Many[Many[Number]] = Field(description="Features, one list a row.")
+    rows: Long[Many[Number]] = Field(description="Features, one list a row.")
 
 
 def _which_target(given: Any) -> str | None:

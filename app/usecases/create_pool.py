@@ -1,6 +1,8 @@
 """Create a pool: with its rows in the request, or empty, for a file to follow."""
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
 
 from sqlalchemy.orm import Session
 
@@ -8,10 +10,12 @@ from app.db import projects
 from app.db.tables import Pool, Project
 from app.db.types import new_id
 from app.errors import Malformed
+from app.schemas.long import LongList, in_pieces
 from app.schemas.pools import PoolIn
 from app.services import Services
-from app.storage.readers import BadData, inline_batch
+from app.storage.readers import BadData, Batch, inline_batch
 from app.targets import parse_label, row_width
+from app.usecases.given_rows import row_pieces
 from app.usecases.store_pool import publish_pool, write_pool
 
 
@@ -28,19 +32,11 @@ def create_pool(
         session.add(pool)
         session.flush()
         return pool
-    if not wanted.rows:
+    if wanted.rows == []:
         raise Malformed("`rows` is empty; send at least one row, or leave it out to send a file", pointer="/rows")
-    if len(wanted.rows) > services.settings.max_pool_rows:
-        raise Malformed(f"a pool has at most {services.settings.max_pool_rows:,} rows", pointer="/rows")
     try:
-        batch = inline_batch(
-            wanted.rows,
-            width=row_width(project.input),
-            keys=wanted.keys,
-            payloads=wanted.payloads,
-        )
-        labels = _labels(project, wanted)
-        stored = write_pool(services, f"pools/{pool.id}/inline", project, pool.purpose, [batch], labels=labels)
+        batches = _batches(project, wanted, max_rows=services.settings.max_pool_rows)
+        stored = write_pool(services, f"pools/{pool.id}/inline", project, pool.purpose, batches)
     except BadData as error:
         raise Malformed(error.message, pointer=_pointer(error)) from error
     projects.lock(session, project.id)
@@ -50,16 +46,61 @@ def create_pool(
     return pool
 
 
-def _labels(project: Project, wanted: PoolIn) -> list[tuple[int, Any]]:
-    labels = wanted.labels if wanted.labels is not None else [None] * len(wanted.rows or ())
-    if len(labels) != len(wanted.rows or ()):
-        raise Malformed(
-            f"there are {len(wanted.rows or ())} rows but {len(labels)} labels; use null for unknown", pointer="/labels"
-        )
+def _batches(project: Project, wanted: PoolIn, *, max_rows: int) -> Iterator[Batch]:
+    """All of the rows, as many at a time as are parsed at once, each with its key, payload and label."""
+    width, n_rows = row_width(project.input), 0
+    columns = [_Column(name, getattr(wanted, name)) for name in ("keys", "payloads", "labels")]
+    pieces = row_pieces(wanted.rows or [], width=width)
+    for rows in pieces:
+        if n_rows + len(rows) > max_rows:
+            raise Malformed(f"a pool has at most {max_rows:,} rows", pointer="/rows")
+        keys, payloads, labels = (column.take(len(rows)) for column in columns)
+        for column in columns:
+            if column.is_short:
+                column.refuse(n_rows + len(rows) + sum(map(len, pieces)))
+        batch = inline_batch(rows, width=width, keys=keys, payloads=payloads, first_row=n_rows)
+        yield batch if labels is None else replace(batch, labels=_parsed(project, labels, n_rows))
+        n_rows += len(rows)
+    for column in columns:
+        if column.take_rest():
+            column.refuse(n_rows)
+
+
+class _Column:
+    """What comes beside the rows, one for each; None where nothing came."""
+
+    def __init__(self, name: str, values: list[Any] | LongList[Any] | None) -> None:
+        self.name = name
+        self.n_taken = 0
+        self.is_short = False
+        self._is_there = values is not None
+        self._pieces = in_pieces(values if values is not None else [])
+        self._held: list[Any] = []
+
+    def take(self, n: int) -> list[Any] | None:
+        if not self._is_there:
+            return None
+        while len(self._held) < n and (piece := next(self._pieces, None)) is not None:
+            self._held += piece
+        taken, self._held = self._held[:n], self._held[n:]
+        self.n_taken += len(taken)
+        self.is_short = len(taken) < n
+        return taken
+
+    def take_rest(self) -> int:
+        n = len(self._held) + sum(map(len, self._pieces))
+        self._held, self.n_taken = [], self.n_taken + n
+        return n
+
+    def refuse(self, n_rows: int) -> NoReturn:
+        advice = "give one for each row" + ", null where it is unknown" * (self.name == "labels")
+        raise BadData(f"There are {n_rows} rows but {self.n_taken} {self.name}; {advice}.", column=self.name)
+
+
+def _parsed(project: Project, labels: Sequence[Any], first_row: int) -> list[Any]:
     return [
-        (row, parse_label(project.task, value, pointer=f"/labels/{row}"))
-        for row, value in enumerate(labels)
-        if value is not None
+        None if value is None else parse_label(project.task, value, pointer=f"/labels/{first_row + i}")
+        for i, value in enumerate(labels)
     ]
 
 

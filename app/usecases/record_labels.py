@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from sqlalchemy import bindparam, exists, insert, select
@@ -12,11 +12,13 @@ from app.db import label_counts, pools, projects
 from app.db.tables import Base, Label, Project, Round, Schedule
 from app.errors import Conflict, Malformed
 from app.schemas.labels import LabelOut, RoundLabelIn
+from app.schemas.long import LongList, in_pieces
 from app.services import Services
 from app.targets import parse_label
 from app.usecases.advance_rounds import advance_rounds
 from app.usecases.fire_schedules import count_labels
 
+L = TypeVar("L", bound=RoundLabelIn)
 # built once and without the mapper, either of which costs more than running the statement for one label
 _LABEL, _ROUND, _SCHEDULE = (Base.metadata.tables[table.__tablename__] for table in (Label, Round, Schedule))
 _INSERT = insert(_LABEL)
@@ -48,9 +50,6 @@ def record_labels(
 ) -> Recorded:
     """`said` pairs a pool id with what is said of one of its rows; `key_id` names the API key by which it came, and
     `within` is the round it was said in."""
-    cap = services.settings.max_labels_per_request
-    if len(said) > cap:
-        raise Malformed(f"{len(said):,} labels in one request; the cap is {cap:,}. Send several requests.")
     found = _resolve(services, session, project, said)
     values = [
         parse_label(project.task, label.value, pointer=f"/labels/{i}/value") if label.action == "label" else None
@@ -123,6 +122,16 @@ def _resolve(
         for i, number, key in zip(indices, rows, pool.keys(np.array(rows)), strict=True):
             places[i] = (number, key)
     return _Found(places=[places[i] for i in range(len(said))], candidates=frozenset(candidates))
+
+
+def read_labels(labels: list[L] | LongList[L], *, cap: int) -> list[L]:
+    """Those of a request, of which more than the cap are not even read."""
+    taken: list[L] = []
+    for piece in in_pieces(labels):
+        taken += piece
+        if len(taken) > cap:
+            raise Malformed(f"more than {cap:,} labels came in one request; send several requests", pointer="/labels")
+    return taken
 
 
 def in_round(round_: Round, labels: Sequence[RoundLabelIn]) -> list[tuple[str, RoundLabelIn]]:

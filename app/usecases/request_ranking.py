@@ -126,10 +126,11 @@ def store_target(
     """Rows go to storage before the transaction begins, so that writing them holds no lock."""
     if not isinstance(target, TargetRows):
         return {"pool_id": target.pool_id} if target is not None else None
-    if name is not None and "target" in bc.ACQUISITIONS[name].needs:  # else the request is about to be refused
-        rows = checked_rows(project, target.rows, cap=TARGET_ROWS, pointer="/target/rows")
-        services.objects.put(target_key(ranking_id), as_npy(rows))
-    return {"n_rows": len(target.rows)}
+    if name is None or "target" not in bc.ACQUISITIONS[name].needs:
+        return {"n_rows": 0}  # the request is about to be refused
+    rows = checked_rows(project, target.rows, cap=TARGET_ROWS, pointer="/target/rows")
+    services.objects.put(target_key(ranking_id), as_npy(rows))
+    return {"n_rows": len(rows)}
 
 
 def _too_many(pool: Pool, k: int, n_left: int, *, for_round: bool) -> str:

@@ -1,6 +1,6 @@
 """Turn rows into an immutable pool, and publish it together with the labels that came with them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +34,10 @@ def write_pool(
     purpose: str,
     batches: Iterable[Batch],
     *,
-    labels: Sequence[tuple[int, Any]] = (),
     report: Callable[[int], None] = lambda n_rows: None,
 ) -> StoredPool:
-    """Nothing stays under the prefix if a row turns out to be wrong. `labels` adds to those in the batches."""
-    labels = list(labels)
+    """Nothing stays under the prefix if a row turns out to be wrong."""
+    labels: list[tuple[int, Any]] = []
     width, shard_bytes = row_width(project.input), services.settings.shard_bytes
     with PoolWriter(services.objects, prefix, width=width, shard_bytes=shard_bytes) as writer:
         n_rows = 0

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from app.storage.errors import BadData
 from app.storage.readers import Batch, Columns, Kind, Limits, check_head, inline_batch, kind_of, open_reader
+from app.storage.readers.plan import ColumnType, plan_columns
 
 WIDTH = 4
 ROWS = np.random.default_rng(0).standard_normal((300, WIDTH)).astype(np.float32)
@@ -362,6 +363,37 @@ def test_limits_hold_before_anything_is_decoded() -> None:
     lines = b'{"x":[1,2,3,4]}\n' * 50
     with pytest.raises(BadData, match="At most 49 rows"):
         read("ndjson", lines, limits=Limits(max_rows=49))
+
+
+def test_far_too_many_columns_are_refused_before_anything_is_made_of_them() -> None:
+    names = [f"c{i}" for i in range(20_000)]
+    line = ",".join(names)
+    for kind, data in (
+        ("csv", f"{line}\n{','.join('1' * len(names))}\n".encode()),
+        ("ndjson", json.dumps(dict.fromkeys(names, 1)).encode()),
+        ("arrow", arrow_stream(pa.schema([(name, pa.int8()) for name in names]).empty_table())),
+    ):
+        with pytest.raises(BadData, match=r"Expected 2 features per row.* has 20,000 columns"):
+            check_head(kind, io.BytesIO(data), width=2)  # type: ignore[arg-type]
+    quoted = b'"' + line.encode() + b'",f0,f1\na,1,2\n'  # one name with many commas in it
+    assert check_head("csv", io.BytesIO(quoted), width=2) is None
+
+
+def test_columns_that_do_not_fit_are_compared_once_and_not_each_with_each() -> None:
+    n_compared = 0
+
+    class Name(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal n_compared
+            n_compared += 1
+            return str.__eq__(self, other)
+
+    types: dict[str, ColumnType] = {Name(f"c{i}"): "number" if i % 2 else "other" for i in range(2000)}
+    with pytest.raises(BadData, match=r"1000 numeric columns: c1, c3.*not numeric: c0, c2"):
+        plan_columns(types, Columns(), width=4)
+    assert n_compared < 20_000
 
 
 def test_a_dictionary_bomb_is_measured_before_it_is_spelt_out() -> None:

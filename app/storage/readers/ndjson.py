@@ -8,7 +8,7 @@ from typing import Any
 from app.storage.errors import BadData
 from app.storage.readers.batch import Batch, Reader, Request
 from app.storage.readers.inline import inline_batch
-from app.storage.readers.plan import ColumnType, Plan, plan_columns
+from app.storage.readers.plan import ColumnType, Plan, check_count, plan_columns
 from app.storage.readers.values import refuse_constant
 
 BLOCK_TEXT_BYTES = 4 * 2**20
@@ -21,6 +21,7 @@ def open_ndjson(request: Request) -> Reader:
     first = next(objects, None)
     if first is None:
         raise BadData("The file is empty; NDJSON has one object per line.")
+    check_count(len(first[1]), request.width)
     plan = plan_columns({name: _type(value) for name, value in first[1].items()}, request.columns, request.width)
     unused: list[str] = []
     return Reader(

@@ -11,6 +11,7 @@ from app.storage.errors import BadData
 from app.storage.readers.batch import Columns
 
 ColumnType = Literal["number", "list", "other"]
+MAX_UNUSED_COLUMNS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,15 @@ def unused_note(names: Sequence[str]) -> str:
     )
 
 
+def check_count(n_columns: int, width: int) -> None:
+    """Before anything is made of the columns: a header of a few megabytes can name a million of them."""
+    if n_columns > width + MAX_UNUSED_COLUMNS:
+        raise BadData(
+            f"Expected {width} features per row, and at most {MAX_UNUSED_COLUMNS:,} columns more; this file has "
+            f"{n_columns:,} columns. Leave out those that are not used."
+        )
+
+
 def refuse_repeats(names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
@@ -79,7 +89,8 @@ def _named(types: Mapping[str, ColumnType], name: str | None, role: str) -> str 
 
 
 def _wrong_width(types: Mapping[str, ColumnType], features: tuple[str, ...], taken: set[str], width: int) -> str:
-    left_out = [name for name in types if name not in features and name not in taken]
+    used = taken.union(features)
+    left_out = [name for name in types if name not in used]
     message = (
         f"Expected {width} features per row: a list column 'x', or {width} numeric columns. "
         f"There are {len(features)} numeric columns: {listed(features)}"

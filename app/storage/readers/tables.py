@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from app.storage.errors import BadData
 from app.storage.readers.batch import Batch, Features, Label, Request
-from app.storage.readers.plan import ColumnType, Plan, plan_columns, refuse_repeats
+from app.storage.readers.plan import ColumnType, Plan, check_count, plan_columns, refuse_repeats
 from app.storage.readers.values import as_features, as_key, as_label, as_payload
 
 MAX_TEXT_BYTES = 256 * 2**20  # of one column in one block; a dictionary can spell a gigabyte in a few bytes
@@ -34,6 +34,7 @@ def readable(what: str) -> Iterator[None]:
 
 
 def plan_table(schema: pa.Schema, request: Request) -> Plan:
+    check_count(len(schema), request.width)
     refuse_repeats(schema.names)
     plan = plan_columns({field.name: column_type(field.type) for field in schema}, request.columns, request.width)
     if plan.is_list:
