@@ -2,10 +2,11 @@
 thread reads it in pieces."""
 
 import hashlib
+import logging
 import mmap
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -14,11 +15,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
+from app.errors import NotReady
 from app.memory import release_memory
 from app.schemas.long import Document
 from app.settings import Settings
 
 M = TypeVar("M", bound=BaseModel)
+logger = logging.getLogger(__name__)
 
 LARGE_BYTES = 256 * 1024
 LARGE_AT_ONCE = 2  # parsed; further ones wait in their files, in which they need neither memory nor a thread
@@ -93,12 +96,12 @@ async def receive(request: Request) -> AsyncIterator[Received]:
             if len(content) > LARGE_BYTES:
                 if file is None:
                     file = await run_in_threadpool(_open, settings.cache_dir)
-                await run_in_threadpool(file.write, content)
+                await run_in_threadpool(_write, file, content)
                 content = bytearray()
         if file is None:
             yield Received(request, sha256=digest.hexdigest(), content=bytes(content))
             return
-        await run_in_threadpool(_finish, file, content)
+        await run_in_threadpool(_write, file, content)
         async with state.large_bodies:
             text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             document = Document(text=text, max_bytes=settings.max_document_bytes)
@@ -107,6 +110,8 @@ async def receive(request: Request) -> AsyncIterator[Received]:
                 yield received
             finally:
                 received.forget()
+                with suppress(BufferError):  # somebody still looks at it, and closes it by letting go
+                    text.close()
                 await run_in_threadpool(release_memory)
     finally:
         if file is not None:
@@ -115,10 +120,23 @@ async def receive(request: Request) -> AsyncIterator[Received]:
 
 def _open(folder: Path) -> IO[bytes]:
     """Without a name: it is gone with this process, however that ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryFile(dir=folder)
+    with _on_disk():
+        folder.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryFile(dir=folder)
 
 
-def _finish(file: IO[bytes], rest: bytearray) -> None:
-    file.write(rest)
-    file.flush()
+def _write(file: IO[bytes], content: bytearray) -> None:
+    with _on_disk():
+        file.write(content)
+        file.flush()
+
+
+@contextmanager
+def _on_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        logger.error("a large body could not be kept", extra={"reason": str(error)})
+        raise NotReady(
+            "the service has no room for a body of this size; try again", headers={"Retry-After": "10"}
+        ) from error
