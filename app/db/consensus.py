@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from app.db.tables import Base, Label
 
 _LABEL = Base.metadata.tables[Label.__tablename__]
-ROWS_AT_ONCE, EVENTS_AT_ONCE = 5000, 500
+ROWS_AT_ONCE, EVENTS_AT_ONCE = 1000, 500  # of more rows PostgreSQL would rather read all labels than its index
 Said = tuple[str, Any]  # action, and the value of a label
 
 
