@@ -48,7 +48,11 @@ NEGLIGIBLE = np.float32(GROUP * 2e-35)  # a group's sum that counts as 0
 
 
 def _cached(signature: str) -> Callable[[F], F]:
-    """Kept on disk where numba finds a folder it may write to (NUMBA_CACHE_DIR, beside this file, the user's own)."""
+    """Kept on disk where numba finds a folder it may write to (NUMBA_CACHE_DIR, beside this file, the user's own).
+
+    Numba compiles it anew when this file has changed, and does not look at what it calls: with a change of arithmetic
+    in `lanes.py` or `elementary.py` this file has to change too, or machines go on with what they have.
+    """
 
     def compile_it(function: F) -> F:
         try:
