@@ -54,7 +54,7 @@ def session_view(session: Session, row: DesignSession) -> SessionOut:
 
 def proposal_view(row: Proposal) -> ProposalBase:
     columns = {name: getattr(row, name) for name in ProposalBase.model_fields if hasattr(row, name)}
-    return ProposalBase(**{**columns, **row.details, "se": row.stated_se})
+    return ProposalBase(**columns, **row.details)
 
 
 def proposals_view(rows: Sequence[Proposal]) -> ProposalOut:

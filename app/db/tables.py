@@ -303,17 +303,13 @@ class Proposal(Base):
     client_id: Mapped[str | None] = mapped_column(Text)
     design: Mapped[dict[str, Any]]
     eig: Mapped[float] = mapped_column(Float)
-    se: Mapped[float] = mapped_column(Float)  # 0 where none is stated
+    se: Mapped[float | None] = mapped_column(Float)  # null where no error is stated
     method: Mapped[str] = mapped_column(String(20))
     details: Mapped[dict[str, Any]]
     status: Mapped[str] = mapped_column(String(10), default="pending")  # pending | observed | abandoned | stale
     reason: Mapped[str | None] = mapped_column(Text)
     expires_at: Mapped[datetime | None]
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
-
-    @property
-    def stated_se(self) -> float | None:
-        return None if self.method == "coarse_grid" else self.se
 
 
 class Observation(Base):

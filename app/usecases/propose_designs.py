@@ -240,7 +240,7 @@ def write_proposals(
             client_id=wanted.client_id,
             design=made.design,
             eig=made.eig,
-            se=made.se or 0.0,
+            se=made.se,
             method=made.method,
             details={
                 "joint_eig": made.joint_eig,
@@ -308,7 +308,7 @@ def _told(row: Proposal) -> dict[str, Any]:
         "id": row.id,
         "design": row.design,
         "eig": row.eig,
-        "se": row.stated_se,
+        "se": row.se,
         "method": row.method,
         "note": row.details.get("note"),
         "runner_up": row.details["runner_up"],

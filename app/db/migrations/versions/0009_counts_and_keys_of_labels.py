@@ -1,4 +1,4 @@
-"""Pools keep count of their labelled and skipped rows, and labels know by which key they came"""
+"""Pools count their labelled and skipped rows, labels know by which key they came, a proposal may state no error"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -43,6 +43,8 @@ def upgrade() -> None:
     with op.batch_alter_table("pool", schema=None) as batch_op:
         batch_op.add_column(sa.Column("n_labelled", BigInt, nullable=False, server_default="0"))
         batch_op.add_column(sa.Column("n_skipped", BigInt, nullable=False, server_default="0"))
+    with op.batch_alter_table("proposal", schema=None) as batch_op:
+        batch_op.alter_column("se", existing_type=sa.Float(), nullable=True)
     connection = op.get_bind()
     projects = connection.execute(sa.select(sa.table("project", sa.column("id"), sa.column("task", Json)))).all()
     for project_id, task in projects:
@@ -55,6 +57,9 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.execute(sa.text("UPDATE proposal SET se = 0 WHERE se IS NULL"))
+    with op.batch_alter_table("proposal", schema=None) as batch_op:
+        batch_op.alter_column("se", existing_type=sa.Float(), nullable=False)
     with op.batch_alter_table("pool", schema=None) as batch_op:
         batch_op.drop_column("n_skipped")
         batch_op.drop_column("n_labelled")
