@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 TESTED := matplotlib mpmath networkx numba numpy pyarrow scipy sklearn sympy torch
 UNUSED := torch/test torch/bin/*[Tt]est* torch/bin/protoc* pyarrow/*flight* pyarrow/*s3*
 
-.PHONY: setup up demo test test-fast check soak bench clean
+.PHONY: setup up demo test test-fast slow-list check soak bench clean
 
 setup: $(VENV)/.installed
 
@@ -53,10 +53,14 @@ PYTEST := $(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal
 test: check
 	$(PYTEST) -m "not soak"
 
-# The inner loop: no processes, no PostgreSQL, nothing that takes a second.
+# The inner loop: no PostgreSQL, no killed processes, nothing that takes a quarter of a second.
 test-fast: setup
 	$(BIN)/ruff check .
-	$(PYTEST) -m "not soak and not slow" -k "not postgresql"
+	$(PYTEST) -m "not soak and not slow"
+
+# What the inner loop leaves out, measured anew.
+slow-list: setup
+	$(PYTEST) -m "not soak" --write-slow-list
 
 check: setup
 	$(BIN)/ruff check .

@@ -16,8 +16,22 @@ from sqlalchemy import Connection, create_engine, text
 
 from app.db.engine import Database
 from app.db.migrate import migrate
+from tests.speed import SlowList, mark_slow
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-slow-list", action="store_true", help="write tests/slow.txt from what this run takes")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--write-slow-list") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SlowList())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_slow(items)
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +101,15 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 def database(database_url: str) -> Iterator[Database]:
     """The same, with the newest schema."""
     opened = Database.connect(database_url)
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def sqlite_database(sqlite_template: Path, tmp_path: Path) -> Iterator[Database]:
+    """For whole files of tests in which the kind of database has no part."""
+    shutil.copy(sqlite_template, tmp_path / "test.db")
+    opened = Database.connect(f"sqlite:///{tmp_path / 'test.db'}")
     yield opened
     opened.dispose()
 

@@ -32,6 +32,7 @@ from tests.app.hammering import (
     regression,
     stored,
 )
+from tests.app.working import on_sqlite
 
 JSON = {"Content-Type": "application/json"}
 COLOURS = {"kind": "classification", "classes": ["red", "blue"]}
@@ -95,6 +96,7 @@ def test_an_inline_pool_with_a_mistake_is_refused_whole(service: Service) -> Non
     assert service.get(path)["items"] == []
 
 
+@on_sqlite
 def test_features_that_are_not_finite_are_refused(service: Service) -> None:
     path = f"/projects/{classification(service)}/pools"
     for token in (b"NaN", b"Infinity", b"-Infinity", b"1e400", b"-1e400"):
@@ -149,6 +151,7 @@ def test_a_nul_in_a_payload_is_kept(service: Service) -> None:
     assert service.get(f"/pools/{pool_id}/items")["items"][0]["payload"] == "a\0b"
 
 
+@on_sqlite
 def test_a_body_that_is_not_json_is_refused(service: Service, world: World) -> None:
     for path in (f"/projects/{world.project_id}/labels", f"/projects/{world.project_id}/pools", "/projects"):
         for content, says in [
@@ -172,6 +175,7 @@ def test_a_body_that_is_not_json_is_refused(service: Service, world: World) -> N
         )
 
 
+@on_sqlite
 def test_a_compressed_body_is_refused(service: Service, world: World) -> None:
     packed = gzip.compress(b'{"name": "p"}')
     for encoding in ("gzip", "br", "deflate", "identity, gzip"):
@@ -233,6 +237,7 @@ def test_a_number_that_cannot_be_trained_on_is_refused_as_a_label(service: Servi
         assert pointers(problem) == ["/labels/1"]
 
 
+@on_sqlite
 def test_a_long_list_of_mistakes_is_answered_with_the_first(service: Service) -> None:
     body = {"name": "p", "rows": [[None, None]] * 50_000}
     problem = refused(service, "POST", f"/projects/{classification(service)}/pools", 422, json=body)
@@ -307,6 +312,7 @@ def test_training_without_labels_is_refused(service: Service) -> None:
 
 
 @pytest.mark.parametrize("labels", [["red"], ["red", "blue"], ["red"] * 5], ids=["one", "two", "one class"])
+@on_sqlite
 def test_training_on_very_few_labels_works(service: Service, labels: list[str]) -> None:
     project_id = classification(service)
     pool_id = pool(service, project_id)
@@ -398,6 +404,7 @@ def test_predictions_for_rows_that_do_not_fit_are_refused(service: Service, worl
     refused(service, "POST", path, 422, "finite number", content=b'{"rows": [[0, NaN]]}', headers=JSON)
 
 
+@on_sqlite
 def test_a_project_that_could_never_be_trained_is_refused(service: Service) -> None:
     no_prior = {"task": {**COLOURS, "prior": None}}
     cases: list[tuple[dict[str, Any], str, str]] = [
@@ -480,6 +487,7 @@ UNSUITABLE: list[tuple[dict[str, Any], dict[str, Any], str]] = [  # project, pos
 ]
 
 
+@on_sqlite
 def test_a_posterior_that_does_not_suit_is_refused_before_anything_is_stored(service: Service) -> None:
     base = {"name": "p", "task": {"kind": "classification", "classes": ["red", "blue"]}, **SMALL}
     for project, posterior, says in UNSUITABLE:
@@ -493,6 +501,7 @@ def test_a_posterior_that_does_not_suit_is_refused_before_anything_is_stored(ser
         assert service.get(path)["items"] == []
 
 
+@on_sqlite
 def test_a_posterior_kept_from_before_it_was_refused_is_refused_when_it_is_asked_for(
     service: Service, world: World
 ) -> None:
@@ -509,6 +518,7 @@ def test_a_posterior_kept_from_before_it_was_refused_is_refused_when_it_is_asked
     assert "pbp is for regression" in job["error"]["detail"]
 
 
+@on_sqlite
 def test_trainings_and_rankings_with_options_out_of_bounds_are_refused(service: Service, world: World) -> None:
     path = f"/projects/{world.project_id}/ensembles"
     cases: list[tuple[dict[str, Any], str, str]] = [
@@ -707,6 +717,7 @@ def bomb(n_rows: int) -> bytes:
     return parquet(a=zeros, b=zeros, payload=said_once)
 
 
+@on_sqlite
 def test_a_file_that_cannot_be_read_is_refused_at_once(service: Service, world: World) -> None:
     path = f"/pools/{world.empty_pool_id}/data"
     good = np.zeros((100, 2), dtype=np.float32)
@@ -756,6 +767,7 @@ def test_a_file_that_cannot_be_read_is_refused_at_once(service: Service, world: 
     refused(service, "PUT", path, 409, "create another pool", **csv)
 
 
+@on_sqlite
 def test_a_parquet_bomb_is_defused(database: Database, make_service: Any) -> None:
     service = make_service(database, max_pool_bytes=2**26)
     pool_id = empty_pool(service, classification(service))
@@ -787,6 +799,7 @@ def raw(service: Service, head: str, body: bytes = b"") -> bytes:
         return connection.recv(65536)
 
 
+@on_sqlite
 def test_a_body_announced_as_too_large_is_refused_before_it_is_read(service: Service, world: World) -> None:
     before = stored(service)
     for line, kind in [
@@ -802,6 +815,7 @@ def test_a_body_announced_as_too_large_is_refused_before_it_is_read(service: Ser
     assert stored(service) == before
 
 
+@on_sqlite
 def test_a_body_that_grows_past_the_cap_is_refused_on_the_way(database: Database, make_service: Any) -> None:
     service = make_service(database, max_json_bytes=10_000, max_upload_bytes=100_000)
     project_id = classification(service)
@@ -820,6 +834,7 @@ def test_a_body_that_grows_past_the_cap_is_refused_on_the_way(database: Database
     assert service.get(f"/pools/{pool_id}")["status"] == "empty"
 
 
+@on_sqlite
 def test_what_came_is_told_beside_what_was_expected(service: Service) -> None:
     path = f"/experiments/{experiment(service)}/simulations"
     for body, detail in (
@@ -838,6 +853,7 @@ def test_what_came_is_told_beside_what_was_expected(service: Service) -> None:
     assert problem["errors"][0]["detail"] == "String should have at most 200 characters, got 201"
 
 
+@on_sqlite
 def test_a_wrong_method_is_told_all_that_there_are(service: Service) -> None:
     for method, path, allowed in (
         ("PUT", "/sessions/x", "DELETE, GET, PATCH"),
@@ -852,6 +868,7 @@ def test_a_wrong_method_is_told_all_that_there_are(service: Service) -> None:
     assert service.client.post("/openapi.json").headers["Allow"] == "GET, HEAD"
 
 
+@on_sqlite
 def test_a_wrong_address_is_told_so(service: Service) -> None:
     for method, path, status, advice in (
         ("GET", "/project", 404, "there is no GET /v1/project; see /docs"),

@@ -207,7 +207,7 @@ def test_deleting_a_pool_takes_its_labels_and_files_but_not_the_ensembles(servic
 def test_what_cannot_be_ranked_is_refused_or_explained(service: Service, digits: Any) -> None:
     project, pool = start(service, digits)
     train(service, project, posterior={"name": "map", "epochs": 5})
-    asked = service.post(f"/pools/{pool['id']}/rankings", {"k": 3}, 202)
+    asked = service.post(f"/pools/{pool['id']}/rankings", {"k": 3, "acquisition": {"name": "bald"}}, 202)
     service.run_jobs()
     assert "cannot disagree with itself" in service.get(f"/rankings/{asked['ranking']['id']}")["notes"][0]
     several = service.project(task={"kind": "regression", "outputs": 2}, input={"shape": [1]})

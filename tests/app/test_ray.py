@@ -55,7 +55,7 @@ def test_tasks_run_on_both_nodes_and_the_actors_are_given_back(address: str, tmp
     assert len(list(tmp_path.iterdir())) == 6
     assert told[-1] == 60
     assert told == sorted(told)
-    OnRay(address).run("tests.app.test_ray:note_node", tasks, told.append)  # there are processors left
+    OnRay(address).run("tests.app.test_ray:note_node", tasks[:1], told.append)  # there are processors left
 
 
 def test_what_fails_in_the_cluster_is_told_here(address: str) -> None:

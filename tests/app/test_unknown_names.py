@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
@@ -25,14 +24,8 @@ NOT_BOOLEAN = ["yes", "true", "false", "1", 1, 0, 1.0]
 
 
 @pytest.fixture
-def database_url(tmp_path: Path) -> str:
-    """SQLite alone: the database has no part in this."""
-    return f"sqlite:///{tmp_path / 'test.db'}"
-
-
-@pytest.fixture
-def service(database: Database, make_service: Callable[..., Service]) -> Service:
-    return make_service(database)
+def service(sqlite_database: Database, make_service: Callable[..., Service]) -> Service:
+    return make_service(sqlite_database)
 
 
 def real_ids(service: Service) -> dict[str, str]:

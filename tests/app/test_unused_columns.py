@@ -3,7 +3,6 @@
 import io
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
@@ -17,14 +16,8 @@ from tests.app.hammering import classification, empty_pool
 
 
 @pytest.fixture
-def database_url(tmp_path: Path) -> str:
-    """SQLite alone: the database has no part in this."""
-    return f"sqlite:///{tmp_path / 'test.db'}"
-
-
-@pytest.fixture
-def service(database: Database, make_service: Callable[..., Service]) -> Service:
-    return make_service(database)
+def service(sqlite_database: Database, make_service: Callable[..., Service]) -> Service:
+    return make_service(sqlite_database)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "ndjson"])

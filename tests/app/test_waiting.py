@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,12 +24,6 @@ from tests.app.hammering import ROWS, build_world, classification, empty_pool, p
 from tests.app.working import wait_for
 
 WAIT = {"Prefer": "wait=60"}
-
-
-@pytest.fixture
-def database_url(tmp_path: Path) -> str:
-    """SQLite alone: the database has no part in this."""
-    return f"sqlite:///{tmp_path / 'test.db'}"
 
 
 @contextmanager
@@ -76,9 +69,9 @@ def watcher(monkeypatch: pytest.MonkeyPatch) -> list[Watcher]:
 
 
 @pytest.fixture
-def service(watcher: list[Watcher], database: Database, make_service: Callable[..., Service]) -> Service:
+def service(watcher: list[Watcher], sqlite_database: Database, make_service: Callable[..., Service]) -> Service:
     """Where every proposal is a job."""
-    return make_service(database, max_design_work=1.0)
+    return make_service(sqlite_database, max_design_work=1.0)
 
 
 def send(service: Service, path: str, body: Any = None, status: int = 200, **headers: str) -> Any:
@@ -303,8 +296,8 @@ def test_a_malformed_preference_is_ignored(service: Service) -> None:
     assert "Preference-Applied" not in response.headers
 
 
-def test_what_made_no_job_is_answered_at_once(database: Database, make_service: Callable[..., Service]) -> None:
-    service = make_service(database)
+def test_what_made_no_job_is_answered_at_once(sqlite_database: Database, make_service: Callable[..., Service]) -> None:
+    service = make_service(sqlite_database)
     world = build_world(service)
     said = {"labels": [{"pool_id": world.pool_id, "row": 5, "value": "red"}]}
     assert send(service, f"/projects/{world.project_id}/labels", said, 201)["jobs"] == []

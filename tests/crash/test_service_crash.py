@@ -106,7 +106,9 @@ def test_a_worker_that_was_stopped_cannot_write_after_it_lost_its_lease(database
         assert count(service, EnsembleResult) == 1
 
 
-@pytest.mark.parametrize("split_shards", [0, 4])
+@pytest.mark.parametrize(
+    ("database_url", "split_shards"), [("sqlite", 0), ("postgresql", 4)], indirect=["database_url"]
+)
 def test_a_scoring_killed_half_way_goes_on_with_the_next_shard(
     database_url: str, tmp_path: Path, split_shards: int
 ) -> None:

@@ -165,15 +165,15 @@ def test_a_child_that_hangs_with_the_interpreter_locked_dies_with_its_worker(
         wait_for(lambda: is_gone(child), 2.0)
 
 
-def test_four_workers_run_500_jobs_once_each(database: Database, database_url: str, tmp_path: Path) -> None:
+def test_four_workers_run_200_jobs_once_each(database: Database, database_url: str, tmp_path: Path) -> None:
     note = tmp_path / "note"
     with database.write() as session:
         payload = {"path": str(note)}
-        added = [queue.enqueue(session, kind="note", queue="score", payload=payload).job.id for _ in range(500)]
+        added = [queue.enqueue(session, kind="note", queue="score", payload=payload).job.id for _ in range(200)]
     with ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(WorkerProcess(quick_settings(database_url, tmp_path, lease_seconds=20)))
-        wait_for(lambda: all_done(database, 500), 60, every=0.2)
+        wait_for(lambda: all_done(database, 200), 60, every=0.2)
     assert Counter(line["job_id"] for line in lines(note)) == Counter(added)
     assert len({line["pid"] for line in lines(note)}) > 1
 
