@@ -23,7 +23,7 @@ from app.settings import Settings
 M = TypeVar("M", bound=BaseModel)
 logger = logging.getLogger(__name__)
 
-LARGE_BYTES = 256 * 1024
+LARGE_BYTES = 64 * 1024  # a smaller one is parsed on the event loop, in a few milliseconds
 LARGE_AT_ONCE = 2  # parsed; further ones wait in their files, in which they need neither memory nor a thread
 UNPARSED = b"(large)"
 Validate = Callable[..., tuple[Any, list[Any]]]  # of a FastAPI field

@@ -13,6 +13,8 @@ from mmap import mmap
 Text = bytes | mmap
 
 PIECE_BYTES = 32 * 1024  # parsed at once: 10 ms, where its elements are as small as can be
+MAX_NESTING = 200  # as deep as pydantic's parser goes
+MAX_NAMES = 10_000  # of an object that is read member by member; each that is unknown would be a mistake to tell
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _PLAIN = rb'[^"\[\]{}]++'
@@ -59,6 +61,8 @@ def end_of_value(text: Text, at: int) -> int:
         found = text[at : at + 1]
         if found in (b"[", b"{"):
             depth, at = depth + 1, at + 1
+            if depth > MAX_NESTING:
+                raise NotJson(f"lists and objects at most {MAX_NESTING} deep", at - 1)
         elif found in (b"]", b"}"):
             depth, at = depth - 1, at + 1
             if depth == 0:
@@ -74,7 +78,7 @@ def members(text: Text, start: int, end: int) -> Iterator[tuple[tuple[int, int],
     at = skip_space(text, start + 1)
     if text[at : at + 1] == b"}" and at == end - 1:
         return
-    while True:
+    for _ in range(MAX_NAMES):
         if text[at : at + 1] != b'"':
             raise NotJson("a name in quotes", at)
         name_end = _end_of_string(text, at)
@@ -88,6 +92,7 @@ def members(text: Text, start: int, end: int) -> Iterator[tuple[tuple[int, int],
         if _closes(text, after, end, b"}"):
             return
         at = skip_space(text, after + 1)
+    raise NotJson(f"at most {MAX_NAMES:,} names in an object of more than {PIECE_BYTES:,} bytes", at)
 
 
 def pieces(text: Text, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -72,7 +72,9 @@ class Settings(BaseSettings):
     checkpoint_seconds: float = Field(10.0, gt=0, description="how often a training writes a snapshot")
     keep_replays_days: float = Field(7.0, gt=0, description="how long the answer to an Idempotency-Key is kept")
 
-    max_json_bytes: int = Field(128 * MIB, ge=1024, description="largest JSON body with rows, and with anything")
+    max_json_bytes: int = Field(
+        128 * MIB, ge=1024, description="largest JSON body, which only requests with rows may have"
+    )
     max_document_bytes: int = Field(16 * MIB, ge=1024, description="largest JSON body with labels or a spec")
     max_request_bytes: int = Field(MIB, ge=1024, description="largest JSON body of any other request")
     max_upload_bytes: int = Field(4 * GIB, ge=1024, description="largest data file")

@@ -65,8 +65,7 @@ class Categorical:
 
     def encode(self, y: Tensor, *, dtype: torch.dtype) -> Tensor:
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-        if y.ndim != 1 or y.is_floating_point() or y.is_complex():
-            raise InvalidData(f"expected one whole class index a row, got {y.dtype} of shape {tuple(y.shape)}")
+        _refuse_numbers(y)
         y = y.to(torch.int64)
         if y.numel() and (int(y.min()) < 0 or int(y.max()) >= self.n_outputs):
             row = int(((y < 0) | (y >= self.n_outputs)).nonzero()[0])
@@ -305,13 +304,19 @@ def _shown(classes: Sequence[str] | None) -> str:
     return repr(list(classes or ()))[:100]
 
 
+def _refuse_numbers(y: Tensor) -> None:
+    if y.ndim != 1 or y.is_floating_point() or y.is_complex():
+        raise InvalidData(f"expected one whole class index a row, got {y.dtype} of shape {tuple(y.shape)}")
+
+
 def _refuse_codes(y: Tensor) -> None:
     """Labels that are no class indices 0, 1, …: each number between would silently become a class without an example.
 
     A class or two that nobody has labelled yet is usual, so that most have to be missing, or the first.
     """
-    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        return  # true and false are two classes; the others are refused by `encode`
+    if y.dtype == torch.bool:
+        return  # true and false are two classes
+    _refuse_numbers(y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y)
     seen = torch.unique(y)
     low, high, count = int(seen[0]), int(seen[-1]), seen.numel()
     if low >= 1 and count == high:

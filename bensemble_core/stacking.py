@@ -23,10 +23,12 @@ def stack_modules(
     modules: Sequence[nn.Module], likelihood: str | Likelihood, input_shape: Sequence[int] | None
 ) -> tuple[Problem, dict[str, Tensor]]:
     """The problem that they all answer, without standardisation, and their tensors [M, ...], on the CPU."""
+    if isinstance(modules, nn.Module):
+        raise InvalidModel(f"expected a list of modules, got one {type(modules).__name__}; for one member pass [it]")
     modules = list(modules)
     for i, module in enumerate(modules):
         if not isinstance(module, nn.Module):
-            raise InvalidModel(f"expected a list of nn.Module, entry {i} is {module!r:.80}")
+            raise InvalidModel(f"expected a list of nn.Module, entry {i} is of type {type(module).__name__}")
     if not modules:
         raise InvalidData("an ensemble needs at least one member, and the list of modules is empty")
     dtype = torch.float32

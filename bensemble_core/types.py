@@ -63,7 +63,11 @@ class Data(Described):
         came = f"{self.task.dtype} of shape {list(self.task.shape)}" if isinstance(self.task, Tensor) else self.task
         whole = isinstance(self.task, Tensor) and not (self.task.is_floating_point() or self.task.is_complex())
         if not whole or tuple(self.task.shape) != (self.n_rows,):
-            raise InvalidData(f"task has to be whole numbers, one for each of the {self.n_rows} rows, got {came!s:.80}")
+            raise InvalidData(
+                f"task has to be a tensor of whole numbers, one for each of the {self.n_rows} rows, got {came!s:.80}"
+            )
+        if self.n_rows and int(self.task.min()) < 0:
+            raise InvalidData(f"tasks are counted from 0, got {int(self.task.min())}")
 
     @property
     def n_rows(self) -> int:

@@ -5,14 +5,14 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from app.schemas.common import Flag, In, JobOut, Many, Number, Out, Seed, Storable
+from app.schemas.common import Flag, In, JobOut, Many, Number, Out, Seed, Storable, Whole
 from app.schemas.long import Long
 from app.schemas.methods import PosteriorSpec
 
 
 class TrainingIn(In):
     posterior: PosteriorSpec | None = Field(None, description="Default: the project's.")
-    n_members: int = Field(20, ge=1, le=100_000, description="Draws kept; an ensemble of S networks gives at most S.")
+    n_members: Whole = Field(20, ge=1, le=100_000, description="Draws kept; an ensemble of S networks gives at most S.")
     seed: Seed = 0
     warm_start: Flag = Field(False, description="Start from the current ensemble's weights rather than fresh.")
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
-from app.schemas.common import In, JobOut, Name, Number, Out, Result, Seed
+from app.schemas.common import In, JobOut, Name, Number, Out, Result, Seed, Whole
 from app.schemas.long import LongObject, whole
 
 
@@ -96,7 +96,7 @@ class PolicyIn(In):
     designs: list[Design] = Field([], max_length=1000)
     start: Number | None = Field(None, description="Of a staircase; default: the middle.")
     step: Annotated[Number, Field(gt=0)] = 1.0
-    down: int = Field(1, ge=1, le=100)
+    down: Whole = Field(1, ge=1, le=100)
     harder: Literal["up", "down"] = Field("up", description="Which way a staircase gets harder.")
 
 
@@ -104,8 +104,8 @@ class SimulationIn(In):
     """Simulated participants: chosen truths, or so many draws of the prior."""
 
     truths: list[dict[str, Number]] | None = Field(None, min_length=1, max_length=10_000)
-    n_draws: int | None = Field(None, ge=1, le=10_000, description="Truths drawn from the prior; default 20.")
-    rounds: int = Field(ge=1, le=1000)
+    n_draws: Whole | None = Field(None, ge=1, le=10_000, description="Truths drawn from the prior; default 20.")
+    rounds: Whole = Field(ge=1, le=1000)
     policies: list[PolicyIn | PolicyName] = Field(["adaptive", "random"], min_length=1, max_length=16)
     seed: Seed = 0
 

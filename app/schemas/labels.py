@@ -5,11 +5,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from app.schemas.common import Flag, In, JobOut, Number, Out, Storable
+from app.schemas.common import Flag, In, JobOut, Number, Out, Storable, Whole
 from app.schemas.long import LongNotEmpty
 from app.schemas.pools import Key, LabelValue
 
-Row = Annotated[int, Field(ge=0, lt=2**62)]
+Row = Annotated[Whole, Field(ge=0, lt=2**62)]
 Annotator = Annotated[Storable, Field(min_length=1, max_length=200)]
 
 

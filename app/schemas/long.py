@@ -17,6 +17,7 @@ T = TypeVar("T")
 Path = tuple[str | int, ...]
 
 MAX_ELEMENT_BYTES = 4 * 2**20  # of a long list, as text
+MAX_OBJECT_BYTES = 64 * 1024  # of an element that is an object with names of ours
 MAX_DEPTH = 16  # of lists and objects that are too long to be parsed at once
 _PLACE = re.compile(r" at line (\d+) column (\d+)$")
 
@@ -91,23 +92,26 @@ class LongList(Generic[T]):
     end: int
     path: Path
     adapter: Callable[[], TypeAdapter[list[T]]] = _anything
+    max_element_bytes: int | None = None  # as text; None is as for any
 
-    def of(self, adapter: Callable[[], TypeAdapter[list[Any]]]) -> "LongList[Any]":
-        return replace(self, adapter=adapter)
+    def of(
+        self, adapter: Callable[[], TypeAdapter[list[Any]]], max_element_bytes: int | None = None
+    ) -> "LongList[Any]":
+        return replace(self, adapter=adapter, max_element_bytes=max_element_bytes)
 
     def pieces(self, *, splits: bool = False) -> Iterator[list[T]]:
         """Consecutive elements, checked; a mistake is refused with its place. With `splits` an element that is itself
         too long comes unchecked, as it is in the document: a `LongList` for a list."""
-        n_before = 0
+        n_before, most = 0, self.max_element_bytes or MAX_ELEMENT_BYTES
         try:
             for start, end in pieces(self.document.text, self.start, self.end):
-                if end - start <= MAX_ELEMENT_BYTES:
+                if end - start <= most:
                     found = self._checked(start, end, n_before)
                 elif splits:
                     found = [self.document.value(start, end, (*self.path, n_before))]
                 else:
                     raise Malformed(
-                        f"it has {end - start:,} bytes, at most {MAX_ELEMENT_BYTES:,} are taken; shorten it",
+                        f"it has {end - start:,} bytes, at most {most:,} are taken; shorten it",
                         pointer=_pointer((*self.path, n_before)),
                     )
                 yield found
@@ -133,6 +137,7 @@ class _Long:
     """Lets a `LongList` through, and tells it what its elements are to be."""
 
     min_length: int = 0
+    max_element_bytes: int | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         listed: Any = Annotated[get_args(source)[0], Field(fail_fast=True)]
@@ -142,7 +147,7 @@ class _Long:
             return TypeAdapter(listed)
 
         def check(value: Any, check_list: Callable[[Any], Any]) -> Any:
-            return value.of(adapter) if isinstance(value, LongList) else check_list(value)
+            return value.of(adapter, self.max_element_bytes) if isinstance(value, LongList) else check_list(value)
 
         schema = handler.generate_schema(Annotated[listed, Field(min_length=self.min_length or None)])
         return core_schema.no_info_wrap_validator_function(check, schema)
@@ -150,7 +155,8 @@ class _Long:
 
 Long = Annotated[list[T] | LongList[T], _Long()]
 """A list that may be so long that it is read in pieces. Of a list its first mistake is told, as of `Many`."""
-LongNotEmpty = Annotated[list[T] | LongList[T], _Long(min_length=1)]
+LongNotEmpty = Annotated[list[T] | LongList[T], _Long(min_length=1, max_element_bytes=MAX_OBJECT_BYTES)]
+"""One of objects, each of few names: every unknown one would be a mistake to tell."""
 
 
 def in_pieces(values: Sequence[T] | LongList[T]) -> Iterator[Sequence[T]]:

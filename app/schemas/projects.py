@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from app.schemas.common import In, Name, Number, Out, Storable
+from app.schemas.common import In, Name, Number, Out, Storable, Whole
 from app.schemas.methods import ModelSpec, PosteriorSpec
 from app.schemas.unions import one_of
 
@@ -43,7 +43,7 @@ class Classification(In):
 
 class Regression(In):
     kind: Literal["regression"]
-    outputs: int = Field(1, ge=1, le=1000)
+    outputs: Whole = Field(1, ge=1, le=1000)
     noise: Literal["constant", "by_row"] = Field(
         "constant", description="`constant`: one learnt noise for all rows; `by_row`: the network predicts it."
     )
@@ -57,7 +57,7 @@ else:
 
 
 class Input(In):
-    shape: list[Annotated[int, Field(ge=1, le=1_000_000)]] = Field(
+    shape: list[Annotated[Whole, Field(ge=1, le=1_000_000)]] = Field(
         min_length=1, max_length=4, description="Of one row: [64], or [channels, height, width] for conv nets."
     )
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from app.schemas.common import Flag, In, Number, Out, Storable
+from app.schemas.common import Flag, In, Number, Out, Storable, Whole
 from app.schemas.ensembles import TrainingIn
 from app.schemas.rounds import RoundIn
 
@@ -17,7 +17,7 @@ class ScheduleIn(In):
         None, description="Five fields: minute hour day month weekday."
     )
     timezone: Annotated[Storable, Field(max_length=100)] = Field("UTC", description="IANA name, e.g. Europe/Berlin.")
-    every_labels: int | None = Field(
+    every_labels: Whole | None = Field(
         None, ge=1, le=2**31, description="Label events of candidate rows; a correction counts as one too."
     )
     on_round_complete: Flag = False

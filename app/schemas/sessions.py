@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from app.schemas.common import Flag, In, JobOut, Name, Out, Result, Seed, Storable
+from app.schemas.common import Flag, In, JobOut, Name, Out, Result, Seed, Storable, Whole
 from app.schemas.experiments import Design
 
 Id = Annotated[Storable, Field(max_length=36)]
@@ -93,7 +93,7 @@ class ProposalIn(In):
     client_id: ClientId | None = Field(
         None, description="Who asks; the same one gets its pending proposals again until they are answered."
     )
-    count: int = Field(1, ge=1, le=100, description="Designs to be run before any outcome is known.")
+    count: Whole = Field(1, ge=1, le=100, description="Designs to be run before any outcome is known.")
     fixed: Design = Field({}, description="Values that some design variables must have.")
     excluded: list[Design] = Field([], max_length=1000, description="Designs not to propose.")
     expires_in: float | None = Field(
@@ -148,7 +148,7 @@ class ObservationIn(In):
     proposal_id: Id | None = None
     design: Design | None = None
     outcome: Design
-    round: int | None = Field(None, ge=0, description="Refused with 409 unless the session is still at this round.")
+    round: Whole | None = Field(None, ge=0, description="Refused with 409 unless the session is still at this round.")
     client_id: ClientId | None = Field(None, description="Default: the proposal's.")
 
     @model_validator(mode="after")

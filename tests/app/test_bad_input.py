@@ -839,7 +839,7 @@ def test_what_came_is_told_beside_what_was_expected(service: Service) -> None:
     path = f"/experiments/{experiment(service)}/simulations"
     for body, detail in (
         ({"rounds": 0}, "Input should be greater than or equal to 1, got 0"),
-        ({"rounds": "many"}, 'unable to parse string as an integer, got "many"'),
+        ({"rounds": "many"}, 'Input should be a valid integer, got "many"'),
         ({"rounds": None}, "Input should be a valid integer, got null"),
         ({"rounds": {}}, "Input should be a valid integer, got an object"),
         ({"rounds": 3, "drws": 2}, "got 'drws': check its spelling, or leave it out"),

@@ -16,6 +16,7 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from app import bodies, json_pieces
@@ -25,6 +26,7 @@ from app.json_pieces import NotJson
 from app.limits import cap_of
 from app.memory import release_memory
 from app.schemas import long
+from app.schemas.labels import LabelsIn
 from app.schemas.long import Document, in_pieces, whole
 from app.schemas.pools import PoolIn
 from app.settings import MIB, Settings
@@ -307,6 +309,19 @@ def test_what_is_large_outside_of_long_lists_is_refused() -> None:
         Document(text=text, max_bytes=1024).read()
     with pytest.raises(Malformed, match="nested at most 16 deep"):
         whole(Document(text=b'{"a":' * 30 + b'"%s"' % (b"x" * 200_000) + b"}" * 30, max_bytes=MIB).read())
+
+
+def test_what_would_be_long_in_telling_its_mistakes_is_refused_at_the_first() -> None:
+    names = b"{" + b",".join(b'"k%d":1' % i for i in range(20_000)) + b"}"
+    with pytest.raises(RequestValidationError, match="at most 10,000 names in an object"):
+        Document(text=names, max_bytes=MIB).read()
+    for deep in (b"[" * 300_000 + b"]" * 300_000, b'{"rows":' + b"[" * 300_000):
+        with pytest.raises(RequestValidationError, match="at most 200 deep at byte 20"):
+            Document(text=deep, max_bytes=MIB).read()
+    one = b'{"labels":[%b]}' % names
+    listed = TypeAdapter(LabelsIn).validate_python(Document(text=one, max_bytes=MIB).read()).labels
+    with pytest.raises(Malformed, match="at most 65,536 are taken"):
+        list(in_pieces(listed))
 
 
 values = st.recursive(

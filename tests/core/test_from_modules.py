@@ -116,7 +116,9 @@ class Noisy(nn.Linear):
 
 REFUSED: list[tuple[list[Any], dict[str, Any], str]] = [
     ([], {}, "list of modules is empty"),
-    ([nn.Linear], {}, "entry 0 is <class"),
+    ([nn.Linear], {}, "entry 0 is of type type"),
+    ([other().state_dict()], {}, "entry 0 is of type OrderedDict"),
+    (other(), {}, r"expected a list of modules, got one Sequential; for one member pass \[it\]"),  # type: ignore[list-item]
     ([other(), other(9)], {}, r"module 1 differs from module 0 in 0\.weight: \[9, 6\] there, \[8, 6\] in module 0"),
     ([other(), other(), other(bias=False)], {}, r"module 2 differs .* in 2\.bias: no such tensor there, \[3\] in"),
     ([other(bias=False), other()], {}, r"module 1 differs .* in 2\.bias: \[3\] there, no such tensor in module 0"),

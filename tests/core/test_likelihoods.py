@@ -158,3 +158,10 @@ def test_class_names_are_kept_in_files_and_from_fit_to_fit() -> None:
         header["problem"]["likelihood"]["classes"] = wrong
         with pytest.raises(bc.InvalidFile):
             bc.load(io.to_bytes(header, tensors))
+
+
+def test_labels_that_are_no_whole_numbers_are_refused_by_our_own_error() -> None:
+    x = torch.zeros(4, 2)
+    for y in (torch.full((4,), float("nan")), torch.tensor([0.0, 1.0, 1.0, 0.0]), torch.zeros(4, 2)):
+        with pytest.raises(bc.InvalidData, match="expected one whole class index a row"):
+            bc.fit("map", {"name": "mlp", "hidden": [4]}, (x, y), likelihood="categorical")
