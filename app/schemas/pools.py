@@ -34,7 +34,9 @@ class PoolIn(In):
     )
     keys: Long[Key] | None = Field(None, description="Your own name for each row; distinct. Default: the row number.")
     payloads: Long[JsonValue] | None = Field(None, description="Anything to show an annotator: a text, a URL, …")
-    labels: Long[LabelValue | None] | None = Field(None, description="Labels you already have; null where unknown.")
+    labels: Long[LabelValue | None] | None = Field(
+        None, description="Labels you already have; null where unknown. Over 100,000: send a file."
+    )
 
 
 class PoolOut(Out):

@@ -18,6 +18,8 @@ from app.targets import parse_label, row_width
 from app.usecases.given_rows import row_pieces
 from app.usecases.store_pool import publish_pool, write_pool
 
+MAX_INLINE_LABELS = 100_000  # written while a request waits and others wait for its lock: 2 s of it
+
 
 def create_pool(
     services: Services, session: Session, project: Project, wanted: PoolIn, *, annotator: str, key_id: str | None
@@ -48,7 +50,7 @@ def create_pool(
 
 def _batches(project: Project, wanted: PoolIn, *, max_rows: int) -> Iterator[Batch]:
     """All of the rows, as many at a time as are parsed at once, each with its key, payload and label."""
-    width, n_rows = row_width(project.input), 0
+    width, n_rows, n_labels = row_width(project.input), 0, 0
     columns = [_Column(name, getattr(wanted, name)) for name in ("keys", "payloads", "labels")]
     pieces = row_pieces(wanted.rows or [], width=width)
     for rows in pieces:
@@ -58,6 +60,13 @@ def _batches(project: Project, wanted: PoolIn, *, max_rows: int) -> Iterator[Bat
         for column in columns:
             if column.is_short:
                 column.refuse(n_rows + len(rows) + sum(map(len, pieces)))
+        n_labels += sum(label is not None for label in labels or ())
+        if n_labels > MAX_INLINE_LABELS:
+            raise Malformed(
+                f"more than {MAX_INLINE_LABELS:,} labels came with the rows; make the pool by its name alone and then "
+                "send rows and labels as a file with PUT /v1/pools/{id}/data",
+                pointer="/labels",
+            )
         batch = inline_batch(rows, width=width, keys=keys, payloads=payloads, first_row=n_rows)
         yield batch if labels is None else replace(batch, labels=_parsed(project, labels, n_rows))
         n_rows += len(rows)

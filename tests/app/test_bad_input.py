@@ -15,6 +15,7 @@ import pytest
 
 from app.db.engine import Database
 from app.db.tables import Project
+from app.usecases import create_pool
 from app.usecases.request_training import request_training
 from tests.app.conftest import Service
 from tests.app.designing import experiment
@@ -94,6 +95,22 @@ def test_an_inline_pool_with_a_mistake_is_refused_whole(service: Service) -> Non
         problem = refused(service, "POST", path, 422, says, json={"name": "p", **body})
         assert pointers(problem) == [pointer], body
     assert service.get(path)["items"] == []
+
+
+@on_sqlite
+def test_more_labels_than_one_request_should_write_are_sent_to_a_file(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"/projects/{classification(service)}/pools"
+    monkeypatch.setattr(create_pool, "MAX_INLINE_LABELS", 2)
+    body = {"name": "p", "rows": ROWS[:4], "labels": ["red", None, "blue", None]}
+    service.post(path, body, 201)
+    before = stored(service)
+    problem = refused(
+        service, "POST", path, 422, "send rows and labels as a file", json={**body, "labels": ["red"] * 4}
+    )
+    assert pointers(problem) == ["/labels"]
+    assert stored(service) == before
 
 
 @on_sqlite
