@@ -295,7 +295,7 @@ def _worker(arguments: argparse.Namespace) -> int:
 
 _TRY_DEVICE = """
 import sys
-from bensemble_core.devices import usable_device
+from bensemble_core.ensemble.devices import usable_device
 from bensemble_core.errors import BensembleError
 try:
     usable_device(sys.argv[1])

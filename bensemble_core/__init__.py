@@ -3,9 +3,8 @@
 Experimental design, with a stated likelihood instead of a network, is in `design`.
 """
 
-from bensemble_core import acquisition, calibration, design, metrics, plots
+from bensemble_core import acquisition, design, plots
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS
-from bensemble_core.calibration import Calibration, calibrate
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import (
     BensembleError,
@@ -38,7 +37,15 @@ from bensemble_core.posteriors import (
     SnapshotEnsemble,
     prune,
 )
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, Uncertainty
+from bensemble_core.predictive import (
+    CategoricalPredictive,
+    GaussianPredictive,
+    Predictive,
+    Uncertainty,
+    calibration,
+    metrics,
+)
+from bensemble_core.predictive.calibration import Calibration, calibrate
 from bensemble_core.priors import Normal
 from bensemble_core.ranking import Ranking, choose, conclude, rank
 from bensemble_core.scoring import score, score_columns

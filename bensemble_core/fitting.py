@@ -11,20 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from bensemble_core import display, io, options
-from bensemble_core.devices import usable_device
 from bensemble_core.display import Described
 from bensemble_core.ensemble import Ensemble
+from bensemble_core.ensemble.devices import usable_device
+from bensemble_core.ensemble.rows import Rows, as_rows, indices_checked
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel, InvalidOption
 from bensemble_core.likelihoods import likelihood_named
 from bensemble_core.models.spec import LARGEST_ROW, has_embedding
-from bensemble_core.modes import own_modes
 from bensemble_core.posteriors import POSTERIORS, named_posterior
 from bensemble_core.predictive import Predictive
 from bensemble_core.priors import DEFAULT_PRIOR
 from bensemble_core.problem import AnyData, AnyModel, as_data, encoded, joined, make_problem
 from bensemble_core.randomness import generator
-from bensemble_core.rows import Rows, as_rows, indices_checked
 from bensemble_core.together import fit_together
+from bensemble_core.torch_modes import own_modes
 from bensemble_core.types import (
     Analytic,
     Augment,

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from bensemble_core import metrics
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidData
-from bensemble_core.metrics import Reliability
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, metrics
+from bensemble_core.predictive.metrics import Reliability
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

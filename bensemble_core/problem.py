@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from bensemble_core.datasets import collect
+from bensemble_core.ensemble.rows import as_array, as_rows, plain_numbers
 from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
 from bensemble_core.likelihoods import standardised_like
 from bensemble_core.models import MLP, Conv, ModuleSpec, Residual, adopt, named_model
 from bensemble_core.models.spec import has_embedding
 from bensemble_core.options import whole
 from bensemble_core.priors import checked_prior
-from bensemble_core.rows import as_array, as_rows, plain_numbers
 from bensemble_core.training import Descent
 from bensemble_core.types import Augment, Data, Likelihood, Model, Prior, Problem, Scaling
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core import display, mixtures
+from bensemble_core import display
 from bensemble_core.acquisition import (
     ACQUISITIONS,
     SELECTIONS,
@@ -24,7 +24,7 @@ from bensemble_core.acquisition.progress import Tick, ticking
 from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import seed_of, whole
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, mixtures
 from bensemble_core.scoring import (
     CHUNK_ROWS,
     Array,

@@ -24,10 +24,10 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from bensemble_core.early_stopping import have_stopped, hold_out, remember
+from bensemble_core.ensemble.members import Members, Mode, count_members, gather
 from bensemble_core.errors import InvalidData, NotFinite
 from bensemble_core.io import above, below
 from bensemble_core.max_norm import limit, limited_weights
-from bensemble_core.members import Members, Mode, count_members, gather
 from bensemble_core.objectives import Batch, Objective, log_joint, split_extra
 from bensemble_core.options import STRICT
 from bensemble_core.priors import Normal

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Union, get_arg
 import torch
 from torch import Tensor, nn
 
-from bensemble_core import io, metrics, options
+from bensemble_core import io, options
 from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.fitting import Fitted, fit
 from bensemble_core.likelihoods import Categorical, likelihood_named
 from bensemble_core.models import MODELS
 from bensemble_core.posteriors import named_posterior
-from bensemble_core.predictive import Predictive
+from bensemble_core.predictive import Predictive, metrics
 from bensemble_core.priors import DEFAULT_PRIOR, Normal
 from bensemble_core.problem import AnyData, AnyModel, as_data
 from bensemble_core.randomness import derive, permutation

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bensemble_core import mixtures
 from bensemble_core.acquisition import counter, shortlist
 from bensemble_core.acquisition.entries import Candidates, Context, Picks
 from bensemble_core.acquisition.joint import Outcomes, expected_entropies, probabilities
@@ -18,7 +17,7 @@ from bensemble_core.acquisition.selection import check_count
 from bensemble_core.acquisition.ties import best
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.options import STRICT
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, mixtures
 from bensemble_core.threads import one_thread
 
 # Nats; gains nearer than this are equal but for rounding, and the seed decides.

@@ -9,12 +9,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from bensemble_core import mixtures
 from bensemble_core.acquisition import kernels
 from bensemble_core.acquisition.entries import Rows
 from bensemble_core.errors import InvalidOption
 from bensemble_core.options import STRICT
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, mixtures
 
 Part = Literal["total", "epistemic"]
 

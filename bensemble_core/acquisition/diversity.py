@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from bensemble_core import mixtures
 from bensemble_core.acquisition import shortlist
 from bensemble_core.acquisition.clustering import (
     Points,
@@ -24,7 +23,7 @@ from bensemble_core.acquisition.selection import check_count
 from bensemble_core.acquisition.ties import best, highest
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.options import STRICT
-from bensemble_core.predictive import CategoricalPredictive
+from bensemble_core.predictive import CategoricalPredictive, mixtures
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,10 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from bensemble_core import mixtures
 from bensemble_core.acquisition import kernels
 from bensemble_core.acquisition.entries import Rows
 from bensemble_core.options import STRICT
-from bensemble_core.predictive import CategoricalPredictive, Estimate, Predictive
+from bensemble_core.predictive import CategoricalPredictive, Estimate, Predictive, mixtures
 
 _ESTIMATE = {
     "description": "Regression only: moment_match is ½ log(1 + Var_epistemic/σ²), mixture is the exact entropy of the "

@@ -8,9 +8,8 @@ from threading import local
 import torch
 from torch import Tensor
 
-from bensemble_core import mixtures
 from bensemble_core.acquisition.progress import Tick, silent
-from bensemble_core.predictive import CategoricalPredictive
+from bensemble_core.predictive import CategoricalPredictive, mixtures
 from bensemble_core.threads import in_order
 
 _CELLS = 1 << 20  # probabilities held at once: 8 MB

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bensemble_core import mixtures
 from bensemble_core.errors import InvalidData
-from bensemble_core.predictive import CategoricalPredictive
+from bensemble_core.predictive import CategoricalPredictive, mixtures
 
 COLUMNS: Final = (
     "entropy",

@@ -8,14 +8,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from bensemble_core import mixtures
 from bensemble_core.acquisition import kernels
 from bensemble_core.acquisition.entries import Rows
 from bensemble_core.acquisition.information import agreed
 from bensemble_core.acquisition.progress import Tick, silent
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import STRICT
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, mixtures
 
 _CELLS = 1 << 17  # numbers of a joint distribution held at once: 1 MB, which stays near the processor
 _FLOOR = 1e-150  # p = 0 counts as this, so that a product of two of them has a logarithm

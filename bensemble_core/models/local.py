@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from bensemble_core.members import gather, zero_rows
+from bensemble_core.ensemble.members import gather, zero_rows
 from bensemble_core.randomness import borrowed
 from bensemble_core.types import Problem, Tensors
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bensemble_core.members import gather
+from bensemble_core.ensemble.members import gather
 from bensemble_core.objectives import split_extra
 from bensemble_core.randomness import borrowed
 from bensemble_core.types import Problem, Tensors

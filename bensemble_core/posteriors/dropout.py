@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from bensemble_core.ensemble import Ensemble
+from bensemble_core.ensemble.members import layers_called
 from bensemble_core.errors import InvalidModel, InvalidOption
-from bensemble_core.members import layers_called
 from bensemble_core.models.transforms import (
     LOGIT,
     MASK,

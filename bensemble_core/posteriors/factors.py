@@ -11,8 +11,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from bensemble_core.ensemble.members import gather, layers_called, zero_rows
 from bensemble_core.errors import InvalidModel, InvalidOption
-from bensemble_core.members import gather, layers_called, zero_rows
 from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.models.transforms import FACTOR_IN, FACTOR_OUT, RankOne, join, widths
 from bensemble_core.objectives import Batch, Objective

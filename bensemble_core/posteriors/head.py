@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from bensemble_core.ensemble.members import gather, layers_called, zero_rows
 from bensemble_core.errors import InvalidModel
-from bensemble_core.members import gather, layers_called, zero_rows
 from bensemble_core.models.spec import outline
 from bensemble_core.randomness import borrowed
 from bensemble_core.types import Problem, Tensors

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.func import functional_call
 
 from bensemble_core.ensemble import Ensemble
+from bensemble_core.ensemble.members import zero_rows
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.likelihoods import FLOOR, LOG_NOISE, Gaussian, HeteroscedasticGaussian
-from bensemble_core.members import zero_rows
 from bensemble_core.models.spec import outline, tensors_of, trainable_names
 from bensemble_core.models.transforms import Linearised, join
 from bensemble_core.objectives import Batch, Forward, split_extra

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from bensemble_core.members import zero_rows
+from bensemble_core.ensemble.members import zero_rows
 from bensemble_core.models.transforms import layers_in_order
 from bensemble_core.randomness import generator
 from bensemble_core.types import Problem, Tensors

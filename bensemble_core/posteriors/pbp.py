@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
+from bensemble_core.ensemble.rows import Rows, as_rows
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.likelihoods import FLOOR, LOG_NOISE, Gaussian
 from bensemble_core.models.spec import checked_state, outline
@@ -19,7 +20,6 @@ from bensemble_core.posteriors.start import member_shapes
 from bensemble_core.predictive import GaussianPredictive
 from bensemble_core.priors import DEFAULT_PRIOR, Normal
 from bensemble_core.randomness import draw_seed, generator
-from bensemble_core.rows import Rows, as_rows
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 _START = 1  # branch of a problem's seed

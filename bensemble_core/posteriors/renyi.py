@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
+from bensemble_core.ensemble.members import gather
 from bensemble_core.errors import InvalidOption
 from bensemble_core.io import below
-from bensemble_core.members import gather
 from bensemble_core.objectives import Batch, Forward, split_extra
 from bensemble_core.posteriors.gaussian import (
     LOG_SD,

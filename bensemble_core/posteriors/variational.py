@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
+from bensemble_core.ensemble.members import gather
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.io import above, below
 from bensemble_core.likelihoods import LOG_NOISE
-from bensemble_core.members import gather
 from bensemble_core.models.local import SD, LocalNoise, find_local
 from bensemble_core.objectives import Batch, Forward, split_extra
 from bensemble_core.posteriors.gaussian import (

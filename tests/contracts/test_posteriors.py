@@ -14,7 +14,7 @@ from pydantic import Discriminator, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 import bensemble_core as bc
-from bensemble_core.members import Plan
+from bensemble_core.ensemble.members import Plan
 from bensemble_core.types import Snapshot
 
 NAMES = list(bc.POSTERIORS)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import bensemble_core as bc
-from bensemble_core.members import gather
+from bensemble_core.ensemble.members import gather
 from bensemble_core.models.transforms import RankOne
 from bensemble_core.objectives import Batch
 from bensemble_core.posteriors.factors import deal, factored_layers

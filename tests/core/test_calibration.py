@@ -11,8 +11,7 @@ from scipy import optimize, special
 from torch import Tensor, nn
 
 import bensemble_core as bc
-from bensemble_core import calibration, metrics
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, calibration, metrics
 
 SHARES = [[7, 2, 1], [1, 8, 1], [3, 3, 4], [2, 1, 7], [5, 4, 1]]  # of ten rows each
 

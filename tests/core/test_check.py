@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import bensemble_core as bc
-from bensemble_core.members import layers_called
+from bensemble_core.ensemble.members import layers_called
 from bensemble_core.models import named_model
 from bensemble_core.models.spec import adopt, outline
 from bensemble_core.types import Checks

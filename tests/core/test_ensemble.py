@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import bensemble_core as bc
 from bensemble_core import io
 from bensemble_core.ensemble import Ensemble
-from bensemble_core.members import Plan
+from bensemble_core.ensemble.members import Plan
 
 MLP = {"name": "mlp", "hidden": [16, 16]}
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import bensemble_core as bc
 from bensemble_core.ensemble import Ensemble
-from bensemble_core.members import Plan
+from bensemble_core.ensemble.members import Plan
 from bensemble_core.models import named_model
 
 CONV = {"name": "conv", "channels": [4, 6], "hidden": 8}

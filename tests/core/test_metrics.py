@@ -9,9 +9,8 @@ import torch
 from scipy import integrate, stats
 from torch import Tensor
 
-from bensemble_core import metrics
 from bensemble_core.errors import InvalidData
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, metrics
 
 
 def of_probs(rows: list[list[float]]) -> CategoricalPredictive:

@@ -11,8 +11,7 @@ from sklearn.metrics import auc, roc_auc_score, roc_curve
 from torch import Tensor
 
 import bensemble_core as bc
-from bensemble_core import metrics
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, metrics
 
 
 def classes(n_rows: int = 300, seed: int = 0) -> tuple[CategoricalPredictive, Tensor]:

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import bensemble_core as bc
-from bensemble_core.members import gather
+from bensemble_core.ensemble.members import gather
 from bensemble_core.models.local import LocalNoise, find_local
 from bensemble_core.objectives import Batch
 from bensemble_core.posteriors.gaussian import Factorised, bayesian_names, count_rows, kl_divergence

@@ -12,8 +12,8 @@ from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.figure import Figure
 
 import bensemble_core as bc
-from bensemble_core import metrics, plots
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
+from bensemble_core import plots
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, metrics
 
 mpl.use("Agg")
 

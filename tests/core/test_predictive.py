@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from torch import Tensor
 
-from bensemble_core import mixtures
 from bensemble_core.errors import InvalidData
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, mixtures
 
 
 def of_probs(*members: list[float], log_weights: Tensor | None = None) -> CategoricalPredictive:

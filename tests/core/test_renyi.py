@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from torch import Tensor, nn
 
 import bensemble_core as bc
-from bensemble_core.members import gather
+from bensemble_core.ensemble.members import gather
 from bensemble_core.objectives import Batch
 from bensemble_core.posteriors.renyi import _Objective, renyi_bound
 from bensemble_core.types import Data, Snapshot

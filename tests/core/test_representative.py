@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import bensemble_core as bc
-from bensemble_core.representative import representative
+from bensemble_core.ensemble.representative import representative
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import bensemble_core as bc
 from bensemble_core import training
-from bensemble_core.members import Mode
+from bensemble_core.ensemble.members import Mode
 from bensemble_core.posteriors.start import start_members
 from bensemble_core.randomness import derive
 from bensemble_core.training import Descent, Trained, descend

@@ -10,12 +10,10 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from bensemble_core import display, io, mixtures
-from bensemble_core.calibration import Calibration
-from bensemble_core.devices import usable_device
+from bensemble_core import display, io
 from bensemble_core.display import Described
-from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel
-from bensemble_core.members import (
+from bensemble_core.ensemble.devices import usable_device
+from bensemble_core.ensemble.members import (
     COMPILED_ROWS,
     MOST_ROWS,
     Layout,
@@ -27,15 +25,17 @@ from bensemble_core.members import (
     plan,
     zero_rows,
 )
+from bensemble_core.ensemble.representative import representative
+from bensemble_core.ensemble.rows import Rows, as_rows, indices_checked, sliceable
+from bensemble_core.ensemble.stacking import stack_modules
+from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel
 from bensemble_core.models.spec import outline
 from bensemble_core.models.transforms import Linearised, extra_shapes, layers_in_order, transform_from_json
-from bensemble_core.modes import own_modes
 from bensemble_core.objectives import split_extra
 from bensemble_core.options import whole
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
-from bensemble_core.representative import representative
-from bensemble_core.rows import Rows, as_rows, indices_checked, sliceable
-from bensemble_core.stacking import stack_modules
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, mixtures
+from bensemble_core.predictive.calibration import Calibration
+from bensemble_core.torch_modes import own_modes
 from bensemble_core.types import Family, Likelihood, Problem, Shapes, Tensors, Transform
 
 

@@ -17,15 +17,16 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from bensemble_core import display, mixtures
+from bensemble_core import display
 from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidOption, NotFinite
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from bensemble_core.predictive import mixtures
+from bensemble_core.predictive.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.types import Family, Likelihood, Tensors
 
 if TYPE_CHECKING:
     from bensemble_core.ensemble import Ensemble
-    from bensemble_core.rows import Rows
+    from bensemble_core.ensemble.rows import Rows
 
 Kind: TypeAlias = Literal["temperature", "vector"]
 _KINDS = ("temperature", "vector")

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bensemble_core import display, mixtures
+from bensemble_core import display
 from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import whole
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, Values
+from bensemble_core.predictive import mixtures
+from bensemble_core.predictive.predictive import CategoricalPredictive, GaussianPredictive, Predictive, Values
 
 N_BINS = 15
 

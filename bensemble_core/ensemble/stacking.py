@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bensemble_core.ensemble.members import gather
 from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
 from bensemble_core.likelihoods import HeteroscedasticGaussian, likelihood_named
-from bensemble_core.members import gather
 from bensemble_core.models import ModuleSpec, adopt
 from bensemble_core.models.spec import has_embedding
 from bensemble_core.options import whole

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core import display, mixtures
+from bensemble_core import display
 from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
+from bensemble_core.predictive import mixtures
 
 Values: TypeAlias = Tensor | npt.NDArray[Any]
 Estimate = Literal["moment_match", "mixture"]
