@@ -23,8 +23,8 @@ from bensemble_core.predictive import Predictive
 from bensemble_core.priors import DEFAULT_PRIOR
 from bensemble_core.problem import AnyData, AnyModel, as_data, encoded, joined, make_problem
 from bensemble_core.randomness import generator
-from bensemble_core.together import fit_together
 from bensemble_core.torch_modes import own_modes
+from bensemble_core.training.together import fit_together
 from bensemble_core.types import (
     Analytic,
     Augment,

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from bensemble_core.datasets import collect
 from bensemble_core.ensemble.rows import as_array, as_rows, plain_numbers
 from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
 from bensemble_core.likelihoods import standardised_like
@@ -18,7 +17,8 @@ from bensemble_core.models import MLP, Conv, ModuleSpec, Residual, adopt, named_
 from bensemble_core.models.spec import has_embedding
 from bensemble_core.options import whole
 from bensemble_core.priors import checked_prior
-from bensemble_core.training import Descent
+from bensemble_core.training.datasets import collect
+from bensemble_core.training.descent import Descent
 from bensemble_core.types import Augment, Data, Likelihood, Model, Prior, Problem, Scaling
 
 AnyModel: TypeAlias = str | Mapping[str, Any] | MLP | Conv | Residual | nn.Module

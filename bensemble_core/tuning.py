@@ -25,7 +25,7 @@ from bensemble_core.predictive import Predictive, metrics
 from bensemble_core.priors import DEFAULT_PRIOR, Normal
 from bensemble_core.problem import AnyData, AnyModel, as_data
 from bensemble_core.randomness import derive, permutation
-from bensemble_core.training import Descent
+from bensemble_core.training.descent import Descent
 from bensemble_core.types import (
     Analytic,
     Bounds,

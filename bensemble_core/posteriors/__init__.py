@@ -5,17 +5,17 @@ from typing import Any
 
 from bensemble_core import options
 from bensemble_core.errors import InvalidOption
-from bensemble_core.posteriors.batch_ensemble import BatchEnsemble
+from bensemble_core.posteriors.averaging.swag import SWA, SWAG, MultiSWAG
 from bensemble_core.posteriors.dropout import MCDropout
-from bensemble_core.posteriors.ensembles import DeepEnsemble
-from bensemble_core.posteriors.laplace import Laplace
-from bensemble_core.posteriors.pbp import PBP
+from bensemble_core.posteriors.ensembles.batch_ensemble import BatchEnsemble
+from bensemble_core.posteriors.ensembles.deep import DeepEnsemble
+from bensemble_core.posteriors.ensembles.rank1 import Rank1BNN
+from bensemble_core.posteriors.ensembles.snapshot import SnapshotEnsemble
+from bensemble_core.posteriors.laplace.laplace import Laplace
+from bensemble_core.posteriors.moment_matching.pbp import PBP
 from bensemble_core.posteriors.point import MAP
-from bensemble_core.posteriors.rank1 import Rank1BNN
-from bensemble_core.posteriors.renyi import Renyi
-from bensemble_core.posteriors.snapshot import SnapshotEnsemble
-from bensemble_core.posteriors.swag import SWA, SWAG, MultiSWAG
-from bensemble_core.posteriors.variational import MFVI, prune
+from bensemble_core.posteriors.variational.mfvi import MFVI, prune
+from bensemble_core.posteriors.variational.renyi import Renyi
 from bensemble_core.types import Posterior
 
 POSTERIORS: dict[str, type[Any]] = {

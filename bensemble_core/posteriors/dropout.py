@@ -21,10 +21,10 @@ from bensemble_core.models.transforms import (
     join,
     mask_shape,
 )
-from bensemble_core.objectives import Batch, Forward, Objective, log_joint, split_extra
 from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members
 from bensemble_core.randomness import derive, draw_seed
-from bensemble_core.training import Descent, descend
+from bensemble_core.training.descent import Descent, descend
+from bensemble_core.training.objectives import Batch, Forward, Objective, log_joint, split_extra
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, Transform, silent
 
 _RATE = "input_rate"

@@ -9,7 +9,7 @@ from torch import Tensor
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members, thinned
 from bensemble_core.randomness import derive, draw_seed
-from bensemble_core.training import Descent, descend
+from bensemble_core.training.descent import Descent, descend
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 

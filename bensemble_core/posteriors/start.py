@@ -8,7 +8,7 @@ from torch import Tensor
 from bensemble_core.errors import InvalidModel
 from bensemble_core.io import model_shapes
 from bensemble_core.models.spec import checked_state, outline, trainable_names
-from bensemble_core.objectives import split_extra
+from bensemble_core.training.objectives import split_extra
 from bensemble_core.types import Problem, Shapes, Tensors
 
 

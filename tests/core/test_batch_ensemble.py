@@ -12,8 +12,8 @@ from torch.func import functional_call
 import bensemble_core as bc
 from bensemble_core.ensemble.members import gather
 from bensemble_core.models.transforms import RankOne
-from bensemble_core.objectives import Batch
-from bensemble_core.posteriors.factors import deal, factored_layers
+from bensemble_core.posteriors.ensembles.factors import deal, factored_layers
+from bensemble_core.training.objectives import Batch
 
 F64 = torch.float64
 EXACT: dict[str, Any] = {"standardise": False, "batch_size": 1000, "split": False}

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 import bensemble_core as bc
-from bensemble_core import training
 from bensemble_core.models.transforms import ConcreteMasks
-from bensemble_core.posteriors.ensembles import anchors, noisy_targets
+from bensemble_core.posteriors.ensembles.deep import anchors, noisy_targets
 from bensemble_core.randomness import derive, draw_seed, generator
+from bensemble_core.training import descent as training
 from bensemble_core.types import Data
 
 EXACT: dict[str, Any] = {"standardise": False, "batch_size": 1000}

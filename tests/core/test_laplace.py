@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bensemble_core as bc
 from bensemble_core.linalg import Kronecker, gram
-from bensemble_core.posteriors.held_out import held_out_loss
-from bensemble_core.posteriors.laplace_state import from_state
-from bensemble_core.posteriors.network import look_at
+from bensemble_core.posteriors.laplace.held_out import held_out_loss
+from bensemble_core.posteriors.laplace.network import look_at
+from bensemble_core.posteriors.laplace.state import from_state
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # laplace-torch imports what torch has deprecated

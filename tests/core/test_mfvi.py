@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 import bensemble_core as bc
 from bensemble_core.ensemble.members import gather
-from bensemble_core.models.local import LocalNoise, find_local
-from bensemble_core.objectives import Batch
 from bensemble_core.posteriors.gaussian import Factorised, bayesian_names, count_rows, kl_divergence
-from bensemble_core.posteriors.variational import MFVI
+from bensemble_core.posteriors.variational.local import LocalNoise, find_local
+from bensemble_core.posteriors.variational.mfvi import MFVI
+from bensemble_core.training.objectives import Batch
 from bensemble_core.types import Snapshot
 
 NOISE = 0.3
@@ -234,7 +234,7 @@ def test_the_noise_of_a_convolution_keeps_the_covariance_between_positions() -> 
 
 
 def test_neighbouring_rows_share_a_draw_where_a_draw_for_each_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bensemble_core.models.local._BUDGET", 8)
+    monkeypatch.setattr("bensemble_core.posteriors.variational.local._BUDGET", 8)
     h = noisy_convolution(torch.tensor([1.0, 2.0, -1.0]), 12)  # 2 numbers a draw, so 4 draws of 3 rows
     assert torch.equal(h.unique_consecutive(dim=0).repeat_interleave(3, 0), h)
     assert len(h.unique(dim=0)) == 4

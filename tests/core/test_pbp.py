@@ -11,9 +11,16 @@ from scipy import integrate, stats
 from torch import Tensor, nn
 
 import bensemble_core as bc
-from bensemble_core.posteriors.filtering import NOISE, PRIOR, VARIANCE
-from bensemble_core.posteriors.gamma import PriorFactors, noise_variances, observe
-from bensemble_core.posteriors.propagation import Record, chain, propagate, relu_moments, update_weights, with_ones
+from bensemble_core.posteriors.moment_matching.filtering import NOISE, PRIOR, VARIANCE
+from bensemble_core.posteriors.moment_matching.gamma import PriorFactors, noise_variances, observe
+from bensemble_core.posteriors.moment_matching.propagation import (
+    Record,
+    chain,
+    propagate,
+    relu_moments,
+    update_weights,
+    with_ones,
+)
 from bensemble_core.types import Snapshot
 
 F64 = torch.float64
@@ -312,7 +319,7 @@ def test_a_fit_read_from_a_file_goes_on_with_the_same_kind_of_prior(tmp_path: Pa
 
 
 def test_a_resume_in_the_middle_of_a_pass_goes_on_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bensemble_core.posteriors.filtering._QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("bensemble_core.posteriors.moment_matching.filtering._QUIET_SECONDS", 0.0)
     x, y = curve(15)
     kept: list[dict[str, Tensor]] = []
 

@@ -12,8 +12,8 @@ from torch.distributions import Normal, kl_divergence
 import bensemble_core as bc
 from bensemble_core.ensemble.members import gather
 from bensemble_core.models.transforms import RankOne
-from bensemble_core.objectives import Batch
-from bensemble_core.posteriors.factors import factored_layers
+from bensemble_core.posteriors.ensembles.factors import factored_layers
+from bensemble_core.training.objectives import Batch
 
 F64 = torch.float64
 NOISE = 0.5

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import bensemble_core as bc
 from bensemble_core.ensemble.members import gather
-from bensemble_core.objectives import Batch
-from bensemble_core.posteriors.renyi import _Objective, renyi_bound
+from bensemble_core.posteriors.variational.renyi import _Objective, renyi_bound
+from bensemble_core.training.objectives import Batch
 from bensemble_core.types import Data, Snapshot
 
 RHO, SCALE = 0.9, 100.0

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import bensemble_core as bc
-from bensemble_core import training
-from bensemble_core.posteriors import snapshot
+from bensemble_core.posteriors.ensembles import snapshot
+from bensemble_core.training import descent as training
 from bensemble_core.types import Snapshot
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import bensemble_core as bc
-from bensemble_core import training
-from bensemble_core.posteriors import swag
+from bensemble_core.posteriors.averaging import swag
+from bensemble_core.training import descent as training
 from bensemble_core.types import Snapshot
 
 LINEAR = nn.Linear(3, 1, bias=False)

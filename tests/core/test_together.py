@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import bensemble_core as bc
-from bensemble_core import together
+from bensemble_core.training import together
 from bensemble_core.types import Snapshot, Tensors
 
 MLP = {"name": "mlp", "hidden": [6]}

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 import bensemble_core as bc
-from bensemble_core import training
 from bensemble_core.ensemble.members import Mode
 from bensemble_core.posteriors.start import start_members
 from bensemble_core.randomness import derive
-from bensemble_core.training import Descent, Trained, descend
+from bensemble_core.training import descent as training
+from bensemble_core.training.descent import Descent, Trained, descend
 from bensemble_core.types import Data, Problem, Snapshot
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import bensemble_core as bc
-from bensemble_core import training
+from bensemble_core.training import descent as training
 from bensemble_core.types import Snapshot
 
 MLP: dict[str, Any] = {"name": "mlp", "hidden": [8]}

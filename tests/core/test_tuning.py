@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 import bensemble_core as bc
-from bensemble_core import training
 from bensemble_core.randomness import permutation
+from bensemble_core.training import descent as training
 from bensemble_core.tuning import _SPLIT
 from bensemble_core.types import Aim, Snapshot, Tensors
 

@@ -14,19 +14,19 @@ from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.likelihoods import FLOOR, LOG_NOISE, Gaussian, HeteroscedasticGaussian
 from bensemble_core.models.spec import outline, tensors_of, trainable_names
 from bensemble_core.models.transforms import Linearised, join
-from bensemble_core.objectives import Batch, Forward, split_extra
-from bensemble_core.posteriors.curvature import Block, Deltas, curvature, function_covariance
-from bensemble_core.posteriors.evidence import best_on_held_out, log_evidence, maximise_evidence
 from bensemble_core.posteriors.gaussian import in_units
 from bensemble_core.posteriors.head import find_head, gives_the_outputs
-from bensemble_core.posteriors.held_out import held_out_loss, hold_out
-from bensemble_core.posteriors.laplace_state import EVIDENCE, PREFIX, ROWS, expected_state, from_state, to_state
-from bensemble_core.posteriors.network import Network, look_at
+from bensemble_core.posteriors.laplace.curvature import Block, Deltas, curvature, function_covariance
+from bensemble_core.posteriors.laplace.evidence import best_on_held_out, log_evidence, maximise_evidence
+from bensemble_core.posteriors.laplace.held_out import held_out_loss, hold_out
+from bensemble_core.posteriors.laplace.network import Network, look_at
+from bensemble_core.posteriors.laplace.state import EVIDENCE, PREFIX, ROWS, expected_state, from_state, to_state
 from bensemble_core.posteriors.noise_belief import NoiseBelief
 from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import borrowed, draw_seed
-from bensemble_core.training import Descent, descend
+from bensemble_core.training.descent import Descent, descend
+from bensemble_core.training.objectives import Batch, Forward, split_extra
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Snapshot, Tensors, silent
 
 LARGEST_FULL = 5_000  # parameters; [P, P] in float64 is 200 MB

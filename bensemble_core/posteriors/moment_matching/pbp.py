@@ -13,9 +13,17 @@ from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.likelihoods import FLOOR, LOG_NOISE, Gaussian
 from bensemble_core.models.spec import checked_state, outline
 from bensemble_core.options import STRICT
-from bensemble_core.posteriors.filtering import FACTOR, NOISE, PRIOR, VARIANCE, Filter
-from bensemble_core.posteriors.gamma import SHAPE
-from bensemble_core.posteriors.propagation import Layer, Weights, chain, join, propagate, separate, with_ones
+from bensemble_core.posteriors.moment_matching.filtering import FACTOR, NOISE, PRIOR, VARIANCE, Filter
+from bensemble_core.posteriors.moment_matching.gamma import SHAPE
+from bensemble_core.posteriors.moment_matching.propagation import (
+    Layer,
+    Weights,
+    chain,
+    join,
+    propagate,
+    separate,
+    with_ones,
+)
 from bensemble_core.posteriors.start import member_shapes
 from bensemble_core.predictive import GaussianPredictive
 from bensemble_core.priors import DEFAULT_PRIOR, Normal

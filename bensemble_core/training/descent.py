@@ -23,17 +23,17 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
-from bensemble_core.early_stopping import have_stopped, hold_out, remember
 from bensemble_core.ensemble.members import Members, Mode, count_members, gather
 from bensemble_core.errors import InvalidData, NotFinite
 from bensemble_core.io import above, below
-from bensemble_core.max_norm import limit, limited_weights
-from bensemble_core.objectives import Batch, Objective, log_joint, split_extra
 from bensemble_core.options import STRICT
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import borrowed, derive, generator, permutation
-from bensemble_core.resuming import checked, stamped
 from bensemble_core.threads import one_thread
+from bensemble_core.training.early_stopping import have_stopped, hold_out, remember
+from bensemble_core.training.max_norm import limit, limited_weights
+from bensemble_core.training.objectives import Batch, Objective, log_joint, split_extra
+from bensemble_core.training.resuming import checked, stamped
 from bensemble_core.types import Data, Problem, Report, Tensors, Transform, silent
 
 Schedule: TypeAlias = Callable[[float], float]  # share of the steps done -> factor on the learning rate

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from bensemble_core.errors import InvalidData
 from bensemble_core.linalg import symmetric_root
-from bensemble_core.posteriors.curvature import Block, Deltas, function_covariance
-from bensemble_core.posteriors.network import Network
+from bensemble_core.posteriors.laplace.curvature import Block, Deltas, function_covariance
+from bensemble_core.posteriors.laplace.network import Network
 from bensemble_core.randomness import generator, permutation
 from bensemble_core.types import Data, Problem, Tensors
 

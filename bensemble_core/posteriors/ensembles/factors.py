@@ -15,10 +15,10 @@ from bensemble_core.ensemble.members import gather, layers_called, zero_rows
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.models.transforms import FACTOR_IN, FACTOR_OUT, RankOne, join, widths
-from bensemble_core.objectives import Batch, Objective
 from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.randomness import borrowed, generator, permutation
-from bensemble_core.training import Descent, descend
+from bensemble_core.training.descent import Descent, descend
+from bensemble_core.training.objectives import Batch, Objective
 from bensemble_core.types import Data, Problem, Report, Shapes, Tensors
 
 Draw: TypeAlias = Callable[[tuple[int, ...], torch.Generator], Tensor]  # how a factor of a shape starts, on the CPU

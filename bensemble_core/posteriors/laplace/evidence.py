@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.linalg import Dense, Kronecker
-from bensemble_core.posteriors.curvature import Block, Deltas
+from bensemble_core.posteriors.laplace.curvature import Block, Deltas
 
 _ITERATIONS, _TOLERANCE = 500, 1e-10
 _LEAST, _MOST = 1e-10, 1e10  # a parameter that is exactly 0 would ask for an infinite precision

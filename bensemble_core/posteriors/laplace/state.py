@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bensemble_core.linalg import Dense, Diagonal, Kronecker
 from bensemble_core.models.spec import outline, trainable_names
-from bensemble_core.posteriors.curvature import Block, Deltas, Structure
+from bensemble_core.posteriors.laplace.curvature import Block, Deltas, Structure
 from bensemble_core.types import Problem, Shapes, Tensors
 
 PREFIX = "laplace/"

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from bensemble_core.objectives import log_joint
-from bensemble_core.training import Call, Trained, descend, run_instead
+from bensemble_core.training.descent import Call, Trained, descend, run_instead
+from bensemble_core.training.objectives import log_joint
 from bensemble_core.types import Data, Report, Tensors
 
 T = TypeVar("T")

@@ -12,8 +12,6 @@ from bensemble_core.ensemble.members import gather
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.io import above, below
 from bensemble_core.likelihoods import LOG_NOISE
-from bensemble_core.models.local import SD, LocalNoise, find_local
-from bensemble_core.objectives import Batch, Forward, split_extra
 from bensemble_core.posteriors.gaussian import (
     LOG_SD,
     PRIOR_SD,
@@ -41,8 +39,10 @@ from bensemble_core.posteriors.gaussian import (
     with_points,
 )
 from bensemble_core.posteriors.noise_belief import NoiseBelief
+from bensemble_core.posteriors.variational.local import SD, LocalNoise, find_local
 from bensemble_core.randomness import borrowed, derive, draw_seed, generator
-from bensemble_core.training import count_steps, descend
+from bensemble_core.training.descent import count_steps, descend
+from bensemble_core.training.objectives import Batch, Forward, split_extra
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 if TYPE_CHECKING:

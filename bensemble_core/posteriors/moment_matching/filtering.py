@@ -14,8 +14,8 @@ from torch import Tensor
 
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.io import above
-from bensemble_core.posteriors.gamma import Floats, PriorFactors, noise_variances, observe
-from bensemble_core.posteriors.propagation import (
+from bensemble_core.posteriors.moment_matching.gamma import Floats, PriorFactors, noise_variances, observe
+from bensemble_core.posteriors.moment_matching.propagation import (
     Layer,
     Record,
     Weights,
@@ -26,7 +26,7 @@ from bensemble_core.posteriors.propagation import (
     with_ones,
 )
 from bensemble_core.randomness import permutation
-from bensemble_core.resuming import checked, stamped
+from bensemble_core.training.resuming import checked, stamped
 from bensemble_core.types import Data, Report, Tensors
 
 NOISE, PRIOR = "gamma/noise", "gamma/prior"

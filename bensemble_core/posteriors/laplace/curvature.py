@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.linalg import Dense, Diagonal, Kronecker, gram
-from bensemble_core.posteriors.network import Layer, Network, Record
+from bensemble_core.posteriors.laplace.network import Layer, Network, Record
 from bensemble_core.types import Likelihood, Tensors
 
 Structure: TypeAlias = Literal["kron", "diag", "full"]

@@ -12,7 +12,7 @@ from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidOption
 from bensemble_core.posteriors.start import check_trainable, member_shapes, split_shared, start_members, thinned
 from bensemble_core.randomness import derive, draw_seed
-from bensemble_core.training import Descent, Schedule, Watch, count_steps, descend
+from bensemble_core.training.descent import Descent, Schedule, Watch, count_steps, descend
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 
