@@ -23,7 +23,7 @@ from app.storage.texts import Texts, TextWriter
 from app.target_sets import drawn_rows
 from bensemble_core.acquisition import resolve_pair
 from bensemble_core.options import seed_of
-from bensemble_core.scoring import CHUNK_ROWS
+from bensemble_core.ranking.scoring import CHUNK_ROWS
 
 BAD_USAGE = 2
 

@@ -22,7 +22,7 @@ from peers import draw_logits
 from torch import Tensor
 
 from bensemble_core import acquisition as acq
-from bensemble_core.acquisition import kernels
+from bensemble_core.acquisition.fused import kernels
 
 SHAPES = ((10, 1_000_000, 10), (100, 100_000, 10))
 REQUIREMENTS = {"baal": ("baal==2.1.0",), "scikit_activeml": ("scikit-activeml==1.0.1",), "batchbald_redux": ()}

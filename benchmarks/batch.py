@@ -26,7 +26,7 @@ from peak import with_peak
 from torch import Tensor
 
 from bensemble_core.acquisition import Badge, BatchBald, Candidates, Context, KCenter
-from bensemble_core.acquisition.clustering import Points
+from bensemble_core.acquisition.selections.clustering import Points
 from bensemble_core.predictive import CategoricalPredictive
 
 HERE = Path(__file__).resolve()

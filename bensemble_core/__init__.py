@@ -47,8 +47,7 @@ from bensemble_core.predictive import (
 )
 from bensemble_core.predictive.calibration import Calibration, calibrate
 from bensemble_core.priors import Normal
-from bensemble_core.ranking import Ranking, choose, conclude, rank
-from bensemble_core.scoring import score, score_columns
+from bensemble_core.ranking import Ranking, choose, conclude, rank, score, score_columns
 from bensemble_core.tuning import Trial, Tuned, tune
 from bensemble_core.types import Data, Family, Posterior, Problem
 

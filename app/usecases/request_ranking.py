@@ -21,8 +21,8 @@ from app.target_sets import TARGET_ROWS
 from app.targets import row_width
 from app.usecases.given_rows import as_npy, checked_rows
 from bensemble_core.acquisition import resolve_pair, resolve_selection
-from bensemble_core.acquisition.shortlist import short_list_size
-from bensemble_core.ranking import check_combination
+from bensemble_core.acquisition.selections.shortlist import short_list_size
+from bensemble_core.ranking.ranking import check_combination
 
 SHORT_LIST_BYTES = 2**31
 

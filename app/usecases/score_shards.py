@@ -31,7 +31,8 @@ from app.storage.pools import Pool
 from app.usecases.given_rows import as_npy
 from app.usecases.load_ensemble import load_ensemble
 from app.usecases.request_ranking import target_key
-from bensemble_core.acquisition import KEPT, column_of, digest, kernels, resolve_acquisition
+from bensemble_core.acquisition import KEPT, column_of, digest, resolve_acquisition
+from bensemble_core.acquisition.fused import kernels
 
 logger = logging.getLogger(__name__)
 

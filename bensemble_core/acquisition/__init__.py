@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from bensemble_core.acquisition.batch import BatchBald
 from bensemble_core.acquisition.chance import Random, random, score_random
 from bensemble_core.acquisition.defaults import default_acquisition, default_selection
 from bensemble_core.acquisition.disagreement import (
@@ -22,7 +21,6 @@ from bensemble_core.acquisition.disagreement import (
     score_variation_ratio,
     variation_ratio,
 )
-from bensemble_core.acquisition.diversity import Badge, KCenter, TypiClust
 from bensemble_core.acquisition.entries import (
     Candidates,
     Context,
@@ -46,8 +44,10 @@ from bensemble_core.acquisition.information import (
     score_information,
 )
 from bensemble_core.acquisition.kept import KEPT, column_of, digest
-from bensemble_core.acquisition.selection import Power, TopK
-from bensemble_core.acquisition.shortlist import short_list, short_list_size
+from bensemble_core.acquisition.selections.batch import BatchBald
+from bensemble_core.acquisition.selections.diversity import Badge, KCenter, TypiClust
+from bensemble_core.acquisition.selections.selection import Power, TopK
+from bensemble_core.acquisition.selections.shortlist import short_list, short_list_size
 from bensemble_core.acquisition.targeted import Epig, epig, epig_ceiling, gaussian_epig, score_epig
 from bensemble_core.types import Family
 

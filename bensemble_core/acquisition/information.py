@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from bensemble_core.acquisition import kernels
 from bensemble_core.acquisition.entries import Rows
+from bensemble_core.acquisition.fused import kernels
 from bensemble_core.options import STRICT
 from bensemble_core.predictive import CategoricalPredictive, Estimate, Predictive, mixtures
 

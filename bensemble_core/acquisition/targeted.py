@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from bensemble_core.acquisition import kernels
 from bensemble_core.acquisition.entries import Rows
+from bensemble_core.acquisition.fused import kernels
 from bensemble_core.acquisition.information import agreed
 from bensemble_core.acquisition.progress import Tick, silent
 from bensemble_core.errors import InvalidData, InvalidOption

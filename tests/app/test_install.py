@@ -115,7 +115,7 @@ def test_a_worker_that_scores_without_numba_says_what_that_costs(
     reason: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     if reason is not None:
-        monkeypatch.setitem(sys.modules, "bensemble_core.acquisition.lanes", None)
+        monkeypatch.setitem(sys.modules, "bensemble_core.acquisition.fused.lanes", None)
     monkeypatch.setattr("app.usecases.score_shards.kernels.warm_up", lambda: 0.0)
     with caplog.at_level(logging.WARNING):
         score_shards.prepare(Settings(data_dir=tmp_path))

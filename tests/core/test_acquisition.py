@@ -14,7 +14,8 @@ from scipy import stats
 from torch import Tensor
 
 from bensemble_core import acquisition as acq
-from bensemble_core.acquisition import Candidates, Context, Power, TopK, kernels
+from bensemble_core.acquisition import Candidates, Context, Power, TopK
+from bensemble_core.acquisition.fused import kernels
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bensemble_core.acquisition import ACQUISITIONS, Rows, bald, epig, kernels, resolve_acquisition
+from bensemble_core.acquisition import ACQUISITIONS, Rows, bald, epig, resolve_acquisition
+from bensemble_core.acquisition.fused import kernels
 from bensemble_core.predictive import GaussianPredictive
-from bensemble_core.ranking import rank
-from bensemble_core.scoring import score
+from bensemble_core.ranking import rank, score
 from tests.core.test_scoring import LinearEnsemble, inputs
 
 ALL_ON_ONE = torch.tensor([0.0, -500.0, -500.0, -500.0, -500.0])

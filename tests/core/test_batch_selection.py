@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bensemble_core.acquisition import BatchBald, Candidates, Context, Picks, bald, joint
-from bensemble_core.acquisition.batch import covariance_picks
-from bensemble_core.acquisition.joint import Outcomes, expected_entropies, probabilities
-from bensemble_core.acquisition.ties import luck
+from bensemble_core.acquisition import BatchBald, Candidates, Context, Picks, bald
+from bensemble_core.acquisition.selections import joint
+from bensemble_core.acquisition.selections.batch import covariance_picks
+from bensemble_core.acquisition.selections.joint import Outcomes, expected_entropies, probabilities
+from bensemble_core.acquisition.selections.ties import luck
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, mixtures
 from bensemble_core.threads import one_thread

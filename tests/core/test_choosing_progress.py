@@ -8,8 +8,7 @@ import torch
 import bensemble_core as bc
 from bensemble_core.acquisition import SELECTIONS, progress
 from bensemble_core.errors import Cancelled
-from bensemble_core.ranking import conclude, rank
-from bensemble_core.scoring import score
+from bensemble_core.ranking import conclude, rank, score
 from tests.core.test_scoring import LinearEnsemble, inputs
 
 SLOW = [(name, family) for name, entry in SELECTIONS.items() if entry.short_list for family in entry.families]

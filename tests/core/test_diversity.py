@@ -13,7 +13,7 @@ from torch import Tensor
 
 import bensemble_core as bc
 from bensemble_core.acquisition import Badge, Candidates, Context, KCenter, Picks, TypiClust
-from bensemble_core.acquisition.clustering import (
+from bensemble_core.acquisition.selections.clustering import (
     Points,
     cross_distances,
     distinct,
@@ -21,7 +21,7 @@ from bensemble_core.acquisition.clustering import (
     mean_neighbour_distance,
     seeding,
 )
-from bensemble_core.acquisition.ties import luck
+from bensemble_core.acquisition.selections.ties import luck
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
 from tests.core.test_scoring import LinearEnsemble

@@ -12,8 +12,7 @@ from bensemble_core import acquisition as acq
 from bensemble_core.acquisition import Epig, Rows, targeted
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
-from bensemble_core.ranking import rank
-from bensemble_core.scoring import score
+from bensemble_core.ranking import rank, score
 from tests.core.test_scoring import LinearEnsemble, inputs
 
 

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bensemble_core import acquisition as acq
-from bensemble_core.acquisition import ACQUISITIONS, Rows, kernels
+from bensemble_core.acquisition import ACQUISITIONS, Rows
+from bensemble_core.acquisition.fused import kernels
 from bensemble_core.predictive import CategoricalPredictive
 
 pytest.importorskip("numba")
 import numba
 
-from bensemble_core.acquisition import compiled, elementary, lanes
+from bensemble_core.acquisition.fused import compiled, elementary, lanes
 
 ERROR = 2e-6
 FORMULAS: dict[str, Callable[..., Tensor]] = {

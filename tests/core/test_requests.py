@@ -11,7 +11,8 @@ from torch import Tensor
 import bensemble_core as bc
 from bensemble_core.errors import InvalidOption
 from bensemble_core.predictive import Predictive
-from bensemble_core.ranking import check_combination, choose, conclude, rank
+from bensemble_core.ranking import choose, conclude, rank
+from bensemble_core.ranking.ranking import check_combination
 from tests.core.test_scoring import LinearEnsemble, inputs
 
 

@@ -23,15 +23,15 @@ from bensemble_core.acquisition import (
     Random,
     SelectionEntry,
     TopK,
-    kernels,
     short_list,
     short_list_size,
 )
-from bensemble_core.acquisition.ties import luck
+from bensemble_core.acquisition.fused import kernels
+from bensemble_core.acquisition.selections.ties import luck
 from bensemble_core.errors import Cancelled, InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
-from bensemble_core.ranking import choose, conclude, rank
-from bensemble_core.scoring import CHUNK_ROWS, score, score_columns
+from bensemble_core.ranking import choose, conclude, rank, score, score_columns
+from bensemble_core.ranking.scoring import CHUNK_ROWS
 
 
 class LinearEnsemble:

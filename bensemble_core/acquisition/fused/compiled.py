@@ -18,8 +18,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bensemble_core.acquisition.elementary import LEAST, ONE, ROUND, ZERO, exp, log, log1p
-from bensemble_core.acquisition.lanes import (
+from bensemble_core.acquisition.fused.elementary import LEAST, ONE, ROUND, ZERO, exp, log, log1p
+from bensemble_core.acquisition.fused.lanes import (
     QUARTER,
     WIDTH,
     align_stack,

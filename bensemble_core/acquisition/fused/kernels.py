@@ -150,7 +150,9 @@ def warm_up() -> float:
 def absence() -> str | None:
     """Why this installation has no fused pass, e.g. "No module named 'numba'"; None where it has one."""
     try:
-        import_module("bensemble_core.acquisition.lanes")  # imports numba and looks at its version, compiles nothing
+        import_module(
+            "bensemble_core.acquisition.fused.lanes"
+        )  # imports numba and looks at its version, compiles nothing
     except ImportError as reason:
         return str(reason)
     return None
@@ -161,7 +163,7 @@ def _compiled() -> Callable[..., Any] | None:
     try:
         import numba
 
-        from bensemble_core.acquisition.compiled import fill
+        from bensemble_core.acquisition.fused.compiled import fill
     except ImportError:
         return None
     is_off = getattr(numba.config, "DISABLE_JIT", False)

@@ -7,8 +7,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from bensemble_core.acquisition import shortlist
-from bensemble_core.acquisition.clustering import (
+from bensemble_core.acquisition.entries import Candidates, Context, Picks
+from bensemble_core.acquisition.progress import ticking
+from bensemble_core.acquisition.selections import shortlist
+from bensemble_core.acquisition.selections.clustering import (
     Points,
     distinct,
     kmeans,
@@ -17,10 +19,8 @@ from bensemble_core.acquisition.clustering import (
     seeding,
     shifted,
 )
-from bensemble_core.acquisition.entries import Candidates, Context, Picks
-from bensemble_core.acquisition.progress import ticking
-from bensemble_core.acquisition.selection import check_count
-from bensemble_core.acquisition.ties import best, highest
+from bensemble_core.acquisition.selections.selection import check_count
+from bensemble_core.acquisition.selections.ties import best, highest
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.options import STRICT
 from bensemble_core.predictive import CategoricalPredictive, mixtures

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bensemble_core.acquisition.lanes import as_bits, as_float32, from_bits, jit, splat
+from bensemble_core.acquisition.fused.lanes import as_bits, as_float32, from_bits, jit, splat
 
 # numba would take a Python number for float64.
 ZERO, ONE, TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bensemble_core.acquisition import counter, shortlist
+from bensemble_core.acquisition import counter
 from bensemble_core.acquisition.entries import Candidates, Context, Picks
-from bensemble_core.acquisition.joint import Outcomes, expected_entropies, probabilities
 from bensemble_core.acquisition.progress import Tick, ticking
-from bensemble_core.acquisition.selection import check_count
-from bensemble_core.acquisition.ties import best
+from bensemble_core.acquisition.selections import shortlist
+from bensemble_core.acquisition.selections.joint import Outcomes, expected_entropies, probabilities
+from bensemble_core.acquisition.selections.selection import check_count
+from bensemble_core.acquisition.selections.ties import best
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.options import STRICT
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, mixtures

@@ -18,14 +18,14 @@ from bensemble_core.acquisition import (
     resolve_selection,
     short_list,
 )
-from bensemble_core.acquisition.clustering import distinct
 from bensemble_core.acquisition.entries import Candidates, Context, Picks, SelectionOptions
 from bensemble_core.acquisition.progress import Tick, ticking
+from bensemble_core.acquisition.selections.clustering import distinct
 from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import seed_of, whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, mixtures
-from bensemble_core.scoring import (
+from bensemble_core.ranking.scoring import (
     CHUNK_ROWS,
     Array,
     Pool,

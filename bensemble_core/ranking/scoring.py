@@ -10,8 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core.acquisition import ACQUISITIONS, kernels, resolve_acquisition, resolve_pair
+from bensemble_core.acquisition import ACQUISITIONS, resolve_acquisition, resolve_pair
 from bensemble_core.acquisition.entries import Entry, Rows, SelectionEntry
+from bensemble_core.acquisition.fused import kernels
 from bensemble_core.acquisition.progress import EVERY
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.options import seed_of
