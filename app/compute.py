@@ -77,7 +77,7 @@ class Compute:
     def _made(self, spec: Mapping[str, Any], seed: int | None) -> "Experiment":
         from app.shares import Share
         from bensemble_core.design import Experiment, read_spec
-        from bensemble_core.design.memory import Memory
+        from bensemble_core.design.belief.memory import Memory
 
         if seed is not None:
             spec = {**spec, "select": {**spec.get("select", {}), "seed": seed}}

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Any, TypeVar
 
-from bensemble_core.design.memory import Memory
+from bensemble_core.design.belief.memory import Memory
 
 T = TypeVar("T")
 

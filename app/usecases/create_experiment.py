@@ -14,7 +14,7 @@ from app.schemas.experiments import DesignVariable, ExperimentChange, ModelOut, 
 from app.settings import Settings
 from app.usecases.read_experiment import refusals
 from bensemble_core import design
-from bensemble_core.design.spaces import Variable
+from bensemble_core.design.spec.spaces import Variable
 
 MAX_NAME = 200
 PROBE_SECONDS = 20.0  # fifty times what any model of the catalogue takes

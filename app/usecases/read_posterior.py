@@ -11,7 +11,7 @@ from app.services import Services
 from app.usecases.learn_outcome import PATIENCE, stop_state
 from app.usecases.read_experiment import experiment_of, refusals
 from bensemble_core import design
-from bensemble_core.design.belief import PointBelief
+from bensemble_core.design.belief.belief import PointBelief
 
 Form = Literal["summary", "grid", "samples", "marginals"]
 MAX_POINTS = 200_000

@@ -18,7 +18,7 @@ from app.usecases.read_experiment import refusals
 from bensemble_core import design
 from bensemble_core.design import Policy, simulate
 from bensemble_core.design.simulate import check_truth
-from bensemble_core.design.spaces import Variable
+from bensemble_core.design.spec.spaces import Variable
 from bensemble_core.errors import BensembleError
 
 N_DRAWS = 20

@@ -5,17 +5,17 @@ Axes: P points of the parameters, J designs, Y outcomes (or quadrature nodes), O
 Nats throughout. Everything is float64 on the CPU, and a function of the spec, its seed and the observations alone.
 """
 
-from bensemble_core.design.belief import Belief, summary
+from bensemble_core.design.belief.belief import Belief, summary
 from bensemble_core.design.catalogue import CATALOGUE
 from bensemble_core.design.deadline import TooMuchWork, limited
-from bensemble_core.design.eig import Estimate
 from bensemble_core.design.experiment import Experiment
 from bensemble_core.design.guards import Guards
-from bensemble_core.design.information import Information
-from bensemble_core.design.model import Observation
-from bensemble_core.design.propose import Proposal, RunnerUp
+from bensemble_core.design.information.eig import Estimate
+from bensemble_core.design.information.information import Information
+from bensemble_core.design.search.propose import Proposal, RunnerUp
 from bensemble_core.design.simulate import Curve, Policy, simulate
-from bensemble_core.design.spec import Spec, canonical, read_spec
+from bensemble_core.design.spec.model import Observation
+from bensemble_core.design.spec.spec import Spec, canonical, read_spec
 from bensemble_core.design.stop import Stop
 from bensemble_core.design.work import Work
 

@@ -17,25 +17,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bensemble_core.design import batch as batches
-from bensemble_core.design.accuracy import estimated
-from bensemble_core.design.belief import Belief, PointBelief
-from bensemble_core.design.eig import Estimate
-from bensemble_core.design.gaussian import GaussianBelief
+from bensemble_core.design.belief.belief import Belief, PointBelief
+from bensemble_core.design.belief.gaussian import GaussianBelief
+from bensemble_core.design.belief.history import History, read_history
+from bensemble_core.design.belief.infer import infer
+from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.guards import Guards, look
-from bensemble_core.design.history import History, read_history
-from bensemble_core.design.infer import infer
-from bensemble_core.design.information import Information, information
-from bensemble_core.design.memory import Memory
-from bensemble_core.design.model import Event, Observation
+from bensemble_core.design.information import batch as batches
+from bensemble_core.design.information.accuracy import estimated
+from bensemble_core.design.information.eig import Estimate
+from bensemble_core.design.information.information import Information, information
+from bensemble_core.design.information.shelf import method_of
+from bensemble_core.design.information.tables import Method
 from bensemble_core.design.probe import probe
-from bensemble_core.design.propose import Proposal, Request, choose
-from bensemble_core.design.propose import max_eig as best_eig
-from bensemble_core.design.shelf import method_of
-from bensemble_core.design.spaces import Design
-from bensemble_core.design.spec import Spec, read_spec
+from bensemble_core.design.search.propose import Proposal, Request, choose
+from bensemble_core.design.search.propose import max_eig as best_eig
+from bensemble_core.design.spec.model import Event, Observation
+from bensemble_core.design.spec.spaces import Design
+from bensemble_core.design.spec.spec import Spec, read_spec
 from bensemble_core.design.stop import Standing, Stop, judge, needs_eig
-from bensemble_core.design.tables import Method
 from bensemble_core.design.work import Work, work_of
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.options import is_number

@@ -9,11 +9,11 @@ import torch
 from scipy import special
 from torch import Tensor
 
-from bensemble_core.design.belief import Belief, PointBelief
-from bensemble_core.design.gaussian import GaussianBelief, linear_form
-from bensemble_core.design.marginals import curve
-from bensemble_core.design.model import Event, Model
-from bensemble_core.design.points import Array
+from bensemble_core.design.belief.belief import Belief, PointBelief
+from bensemble_core.design.belief.gaussian import GaussianBelief, linear_form
+from bensemble_core.design.belief.marginals import curve
+from bensemble_core.design.belief.points import Array
+from bensemble_core.design.spec.model import Event, Model
 from bensemble_core.randomness import generator, permutation
 
 N_DRAWS = 1000

@@ -8,12 +8,12 @@ states a model is told so at once.
 import torch
 from torch import Tensor
 
-from bensemble_core.design.blocks import JointPrior
-from bensemble_core.design.memory import DROPPABLE
-from bensemble_core.design.model import Model, readable
-from bensemble_core.design.points import REACH, fits_grid, grid, home
-from bensemble_core.design.search import N_TRIES
-from bensemble_core.design.spaces import sobol, unique_rows
+from bensemble_core.design.belief.memory import DROPPABLE
+from bensemble_core.design.belief.points import REACH, fits_grid, grid, home
+from bensemble_core.design.search.search import N_TRIES
+from bensemble_core.design.spec.blocks import JointPrior
+from bensemble_core.design.spec.model import Model, readable
+from bensemble_core.design.spec.spaces import sobol, unique_rows
 from bensemble_core.errors import InvalidSpec
 
 N_PROBES = 512

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from bensemble_core.design.experiment import Experiment
-from bensemble_core.design.model import Observation, readable
-from bensemble_core.design.spaces import sobol
+from bensemble_core.design.spec.model import Observation, readable
+from bensemble_core.design.spec.spaces import sobol
 from bensemble_core.errors import InvalidOption
 from bensemble_core.randomness import derive
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bensemble_core.design.spec import Rule
+from bensemble_core.design.spec.spec import Rule
 
 
 @dataclass(frozen=True, kw_only=True)

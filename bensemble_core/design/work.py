@@ -3,15 +3,15 @@
 import math
 from dataclasses import dataclass
 
-from bensemble_core.design.batch import MAX_JOINT
-from bensemble_core.design.bounds import N_INNER, N_OUTER
-from bensemble_core.design.climb import N_STEPS
-from bensemble_core.design.model import Model
-from bensemble_core.design.nodes import can_enumerate, n_nodes
-from bensemble_core.design.particles import N_MOVES, N_PARTICLES
-from bensemble_core.design.points import fits_grid, home
-from bensemble_core.design.search import N_CLIMBERS, n_starts
-from bensemble_core.design.spaces import sobol
+from bensemble_core.design.belief.particles import N_MOVES, N_PARTICLES
+from bensemble_core.design.belief.points import fits_grid, home
+from bensemble_core.design.information.batch import MAX_JOINT
+from bensemble_core.design.information.bounds import N_INNER, N_OUTER
+from bensemble_core.design.information.nodes import can_enumerate, n_nodes
+from bensemble_core.design.search.climb import N_STEPS
+from bensemble_core.design.search.search import N_CLIMBERS, n_starts
+from bensemble_core.design.spec.model import Model
+from bensemble_core.design.spec.spaces import sobol
 
 N_TEMPERATURES = 8  # a usual number
 

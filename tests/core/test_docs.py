@@ -51,9 +51,9 @@ def test_the_page_on_design_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_page_on_design_names_every_prior_and_family() -> None:
     page = (DOCS / "design.md").read_text()
-    from bensemble_core.design.expressions import FUNCTIONS
-    from bensemble_core.design.outcomes import FAMILIES
-    from bensemble_core.design.parameters import DISTS
+    from bensemble_core.design.spec.expressions import FUNCTIONS
+    from bensemble_core.design.spec.outcomes import FAMILIES
+    from bensemble_core.design.spec.parameters import DISTS
 
     assert all(f"`{name}`" in page for name in (*DISTS, *FAMILIES))
     assert all(re.search(rf"\b{name}\b", page) for name in FUNCTIONS)

@@ -10,9 +10,9 @@ import torch
 from scipy import integrate, special, stats
 
 from bensemble_core.design import Experiment, read_spec, summary
-from bensemble_core.design.convergence import n_peaks
-from bensemble_core.design.infer import points_belief
-from bensemble_core.design.memory import Memory
+from bensemble_core.design.belief.convergence import n_peaks
+from bensemble_core.design.belief.infer import points_belief
+from bensemble_core.design.belief.memory import Memory
 from bensemble_core.errors import InvalidData, InvalidOption, InvalidSpec, NotFinite
 from tests.core.design.specs import DIGIT_SPAN, LINEAR, changed
 

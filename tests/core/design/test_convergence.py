@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy import special
 
-from bensemble_core.design import CATALOGUE, Experiment, accuracy
-from bensemble_core.design.convergence import axis_errors, edge_masses, remaining
-from bensemble_core.design.eig import estimate
+from bensemble_core.design import CATALOGUE, Experiment
+from bensemble_core.design.belief.convergence import axis_errors, edge_masses, remaining
+from bensemble_core.design.information import accuracy
+from bensemble_core.design.information.eig import estimate
 
 BIMODAL: dict[str, Any] = {
     "parameters": {"a": {"dist": "normal", "loc": 0, "scale": 1}},

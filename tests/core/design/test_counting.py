@@ -8,7 +8,7 @@ import torch
 from scipy import special, stats
 
 from bensemble_core.design import Experiment
-from bensemble_core.design.families import DISCRETE
+from bensemble_core.design.spec.families import DISCRETE
 from bensemble_core.errors import InvalidSpec, NotFinite
 
 X = {"x": {"type": "integer", "low": 1, "high": 5}}

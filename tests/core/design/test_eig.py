@@ -11,12 +11,12 @@ import torch
 from scipy import integrate, special, stats
 
 from bensemble_core.design import Experiment
-from bensemble_core.design.bounds import bounds
-from bensemble_core.design.infer import points_belief
-from bensemble_core.design.memory import Memory
-from bensemble_core.design.points import grid, home
-from bensemble_core.design.shelf import blocks
-from bensemble_core.design.tables import Table
+from bensemble_core.design.belief.infer import points_belief
+from bensemble_core.design.belief.memory import Memory
+from bensemble_core.design.belief.points import grid, home
+from bensemble_core.design.information.bounds import bounds
+from bensemble_core.design.information.shelf import blocks
+from bensemble_core.design.information.tables import Table
 from tests.core.design.specs import DIGIT_SPAN, LINEAR, changed
 
 NORMAL_PRIOR = {"theta": {"dist": "normal", "loc": 0.3, "scale": 0.8}}
@@ -519,7 +519,7 @@ def test_utility_of_a_continuous_outcome_is_its_expectation() -> None:
 
 
 def test_a_table_is_computed_once_and_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bensemble_core.design import shelf
+    from bensemble_core.design.information import shelf
 
     experiment = Experiment.from_spec(DIGIT_SPAN)
     model, memory = experiment.spec.model, Memory()
@@ -539,7 +539,7 @@ def test_a_table_is_computed_once_and_blocks_make_no_difference(monkeypatch: pyt
 
 
 def test_a_table_too_large_to_keep_is_still_worked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bensemble_core.design import shelf, tables
+    from bensemble_core.design.information import shelf, tables
 
     monkeypatch.setattr(shelf, "KEPT", 1000)
     monkeypatch.setattr(shelf, "CHUNK", 4000)

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bensemble_core.design.expressions import FUNCTIONS, MAX_CHARS, MAX_DEPTH, MAX_TOKENS, Expression, constant, parse
+from bensemble_core.design.spec.expressions import (
+    FUNCTIONS,
+    MAX_CHARS,
+    MAX_DEPTH,
+    MAX_TOKENS,
+    Expression,
+    constant,
+    parse,
+)
 from bensemble_core.errors import InvalidSpec
 
 NAMES = {"theta": 1, "slope": 1, "xi": 0, "x2": 0}

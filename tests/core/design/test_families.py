@@ -10,8 +10,8 @@ import torch
 from scipy import integrate, stats
 from torch import Tensor
 
-from bensemble_core.design.continuous import CONTINUOUS
-from bensemble_core.design.families import DISCRETE, MAX_COUNT
+from bensemble_core.design.spec.continuous import CONTINUOUS
+from bensemble_core.design.spec.families import DISCRETE, MAX_COUNT
 
 
 def t(*values: float) -> Tensor:

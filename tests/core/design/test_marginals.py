@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from bensemble_core.design import Experiment
-from bensemble_core.design.belief import Belief
+from bensemble_core.design.belief.belief import Belief
 
 
 def regression(k: int, *, is_correlated: bool = False, is_skewed: bool = False) -> tuple[Belief, Any, Any]:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from bensemble_core.design import Experiment
-from bensemble_core.design.belief import PointBelief
-from bensemble_core.design.nuisances import aligned, cells
+from bensemble_core.design.belief.belief import PointBelief
+from bensemble_core.design.belief.nuisances import aligned, cells
 
 K = 5
 NAMES = [f"t{i}" for i in range(K)]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy import stats
 
-from bensemble_core.design.blocks import Listed, MultivariateNormal, Scalar, joint_prior
-from bensemble_core.design.priors import (
+from bensemble_core.design.spec.blocks import Listed, MultivariateNormal, Scalar, joint_prior
+from bensemble_core.design.spec.priors import (
     Beta,
     Gamma,
     HalfNormal,

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from bensemble_core.design import Experiment, propose, shelf
-from bensemble_core.design.belief import PointBelief
-from bensemble_core.design.eig import Estimates
+from bensemble_core.design import Experiment
+from bensemble_core.design.belief.belief import PointBelief
 from bensemble_core.design.guards import tail_probability
+from bensemble_core.design.information import shelf
+from bensemble_core.design.information.eig import Estimates
+from bensemble_core.design.search import propose
 from bensemble_core.design.simulate import Policy, simulate
 from bensemble_core.errors import Cancelled, InvalidData, InvalidOption
 from tests.core.design.specs import DIGIT_SPAN, LINEAR, changed

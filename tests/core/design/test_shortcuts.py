@@ -8,12 +8,13 @@ import pytest
 import torch
 from scipy import special
 
-from bensemble_core.design import Experiment, shelf, skeleton, tables
-from bensemble_core.design.belief import PointBelief, normalised
-from bensemble_core.design.eig import estimate, gains, weight_columns
-from bensemble_core.design.history import read_history
-from bensemble_core.design.memory import Memory
-from bensemble_core.design.points import Frame, Points, home, moved
+from bensemble_core.design import Experiment
+from bensemble_core.design.belief.belief import PointBelief, normalised
+from bensemble_core.design.belief.history import read_history
+from bensemble_core.design.belief.memory import Memory
+from bensemble_core.design.belief.points import Frame, Points, home, moved
+from bensemble_core.design.information import shelf, skeleton, tables
+from bensemble_core.design.information.eig import estimate, gains, weight_columns
 from bensemble_core.errors import InvalidData
 from tests.core.design.specs import DIGIT_SPAN, changed
 

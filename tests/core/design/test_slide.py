@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bensemble_core.design import Experiment
-from bensemble_core.design.slide import farthest
-from bensemble_core.design.spaces import sobol
+from bensemble_core.design.search.slide import farthest
+from bensemble_core.design.spec.spaces import sobol
 
 LINE: dict[str, Any] = {
     "parameters": {"a": {"dist": "normal", "loc": 0, "scale": 1}, "b": {"dist": "normal", "loc": 0, "scale": 1.5}},

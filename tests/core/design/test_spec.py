@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import bensemble_core as bc
 from bensemble_core.design import Experiment, canonical, read_spec
-from bensemble_core.design.outcomes import FAMILIES
-from bensemble_core.design.priors import PRIORS
-from bensemble_core.design.reading import items, name
+from bensemble_core.design.spec.outcomes import FAMILIES
+from bensemble_core.design.spec.priors import PRIORS
+from bensemble_core.design.spec.reading import items, name
 from bensemble_core.errors import InvalidData, InvalidSpec
 from tests.core.design.specs import DIGIT_SPAN, changed
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bensemble_core.design import Experiment
-from bensemble_core.design.spec import Rule
+from bensemble_core.design.spec.spec import Rule
 from bensemble_core.design.stop import Standing, judge
 from tests.core.design.specs import DIGIT_SPAN, changed
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bensemble_core.design import Experiment
-from bensemble_core.design.tails import pareto
+from bensemble_core.design.information.tails import pareto
 
 
 def exponential(slope: float, n_parameters: int, seed: int = 0) -> Experiment:

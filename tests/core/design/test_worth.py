@@ -8,8 +8,8 @@ import pytest
 from scipy import integrate, optimize, special, stats
 
 from bensemble_core.design import Experiment
-from bensemble_core.design.eig import Estimate
-from bensemble_core.design.expressions import parse
+from bensemble_core.design.information.eig import Estimate
+from bensemble_core.design.spec.expressions import parse
 
 STANDARD = {"dist": "normal", "loc": 0, "scale": 1}
 

@@ -1,0 +1,145 @@
+"""Linear-Gaussian models in closed form: y = a(ξ) + X(ξ) θ + ε with θ ~ N(m, S) and ε ~ N(0, diag s²(ξ)).
+
+Posterior by the usual conjugate update; EIG = ½ log det(I + X S Xᵀ / s²) (Lindley 1956; Chaloner & Verdinelli 1995).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from scipy import special
+from torch import Tensor
+
+from bensemble_core.design.belief.belief import Method, refuse_draws
+from bensemble_core.design.spec.model import Event, Model
+from bensemble_core.design.spec.priors import LOG_2PI
+from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
+from bensemble_core.randomness import generator
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GaussianBelief:
+    """N(centre, spread), names sorted. There are no points: nothing to be off, and no edge."""
+
+    names: tuple[str, ...]
+    centre: Tensor  # [k]
+    spread: Tensor  # [k, k]
+    log_evidence: float
+    method: Method = "gaussian"
+    error: float = 0.0
+    ess: float = math.inf
+    edge_mass: float = 0.0
+
+    @cached_property
+    def mean(self) -> dict[str, float]:
+        return dict(zip(self.names, self.centre.tolist(), strict=True))
+
+    @cached_property
+    def sd(self) -> dict[str, float]:
+        return dict(zip(self.names, self.spread.diagonal().sqrt().tolist(), strict=True))
+
+    @cached_property
+    def entropy(self) -> float:
+        return 0.5 * float(torch.logdet(self.spread)) + 0.5 * len(self.names) * (LOG_2PI + 1)
+
+    def covariance(self) -> Tensor:
+        return self.spread
+
+    def quantile(self, q: float, name: str | None = None) -> Any:
+        if not 0 < q < 1:
+            raise InvalidOption(f"a quantile is asked for at a probability between 0 and 1, got {q}")
+        found = {each: self.mean[each] + self.sd[each] * float(special.ndtri(q)) for each in self.names}
+        return found if name is None else found[self._known(name)]
+
+    def hdi(self, mass: float = 0.95) -> dict[str, tuple[float, float]]:
+        return {name: (self.quantile(0.5 - mass / 2, name), self.quantile(0.5 + mass / 2, name)) for name in self.names}
+
+    def marginal(self, name: str, n: int = 201) -> tuple[list[float], list[float]]:
+        z = torch.linspace(-3.5, 3.5, n, dtype=torch.float64)
+        sd = self.sd[self._known(name)]
+        return (self.mean[name] + sd * z).tolist(), ((-0.5 * (z.square() + LOG_2PI)).exp() / sd).tolist()
+
+    def samples(self, n: int, seed: int = 0) -> dict[str, Tensor]:
+        refuse_draws(n)
+        noise = torch.randn(n, len(self.names), generator=generator(seed), dtype=torch.float64)
+        draws = self.centre + noise @ torch.linalg.cholesky(self.spread).mT
+        return dict(zip(self.names, draws.unbind(1), strict=True))
+
+    def _known(self, name: str) -> str:
+        if name not in self.names:
+            raise InvalidOption(f"there is no parameter {name!r}; there is {', '.join(self.names)}")
+        return name
+
+
+def linear_form(model: Model, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Designs [J, D] -> offsets [J, O], slopes X [J, O, k] and noise sd [J, O]."""
+    names = model.prior.names
+    basis = torch.cat([torch.zeros(1, len(names)), torch.eye(len(names))]).to(torch.float64)  # [1 + k, k]
+    theta = dict(zip(names, basis.unbind(1), strict=True))
+    shape = (len(rows), 1 + len(names))
+    found = model.arguments(theta, rows[:, None, :])
+    means = torch.stack([arguments["mean"].expand(shape) for arguments in found], 1)  # [J, O, 1 + k]
+    sds = torch.stack([arguments["sd"].expand(shape)[:, 0] for arguments in found], 1)
+    if not (bool(means.isfinite().all()) and bool((sds > 0).all()) and bool(sds.isfinite().all())):
+        raise NotFinite("a mean is not finite or an sd not above 0 at one of the designs; check the designs asked for")
+    return means[..., 0], means[..., 1:] - means[..., :1], sds
+
+
+def gaussian_belief(model: Model, events: Sequence[Event]) -> GaussianBelief:
+    mean, covariance = model.prior.moments()
+    names = model.prior.names
+    if not events:
+        return GaussianBelief(names=names, centre=mean, spread=covariance, log_evidence=0.0)
+    rows = torch.tensor([row for row, _ in events], dtype=torch.float64)
+    y = torch.tensor([outcome for _, outcome in events], dtype=torch.float64)
+    offset, slopes, sd = linear_form(model, rows)
+    x = (slopes / sd[..., None]).flatten(0, 1)  # [nO, k], in units of the noise
+    residual = ((y - offset) / sd).flatten() - x @ mean
+    # in coordinates θ = mean + L v with v ~ N(0, I) nothing is inverted but I + (XL)ᵀ(XL)
+    factor = torch.linalg.cholesky(covariance)
+    inner = x @ factor
+    precision = torch.eye(len(names), dtype=torch.float64) + inner.mT @ inner
+    root = torch.linalg.cholesky(precision)
+    v = torch.cholesky_solve((inner.mT @ residual)[:, None], root)[:, 0]
+    half = torch.linalg.solve_triangular(root, factor.mT, upper=False)  # [k, k]: spread = halfᵀ half
+    misfit = residual.square().sum() - (inner.mT @ residual) @ v
+    log_evidence = -0.5 * float(misfit) - float(root.diagonal().log().sum())
+    log_evidence -= float(sd.log().sum()) + 0.5 * residual.numel() * LOG_2PI
+    if not math.isfinite(log_evidence):
+        raise InvalidData("these observations lie too far from anything the model expects to be computed with")
+    return GaussianBelief(names=names, centre=mean + factor @ v, spread=half.mT @ half, log_evidence=log_evidence)
+
+
+def gaussian_eig(model: Model, belief: GaussianBelief, rows: Tensor) -> Tensor:
+    """EIG of each design about the targets: [J, D] -> [J]."""
+    _, slopes, sd = linear_form(model, rows)
+    return _information(model, belief, slopes / sd[..., None])
+
+
+def gaussian_joint_eig(model: Model, belief: GaussianBelief, rows: Tensor) -> float:
+    """EIG of running all the designs [J, D]."""
+    _, slopes, sd = linear_form(model, rows)
+    return float(_information(model, belief, (slopes / sd[..., None]).flatten(0, 1)[None])[0])
+
+
+def _information(model: Model, belief: GaussianBelief, x: Tensor) -> Tensor:
+    """½ log det(I + X S Xᵀ) − ½ log det(I + X S_c Xᵀ), S_c the covariance given the targets: [J, O, k] -> [J]."""
+    whole = 0.5 * _log_det(x, belief.spread)
+    kept = [i for i, name in enumerate(belief.names) if name in model.prior.targets]
+    if len(kept) == len(belief.names):
+        return whole
+    others = [i for i in range(len(belief.names)) if i not in kept]
+    cross = belief.spread[others][:, kept]
+    known = torch.linalg.cholesky(belief.spread[kept][:, kept])
+    left = belief.spread[others][:, others] - cross @ torch.cholesky_solve(cross.mT, known)
+    return whole - 0.5 * _log_det(x[..., others], left)
+
+
+def _log_det(x: Tensor, spread: Tensor) -> Tensor:
+    n = x.shape[-2]
+    if n == 1:
+        return torch.log1p((x @ spread * x).sum((-1, -2)))
+    return torch.logdet(torch.eye(n, dtype=torch.float64) + x @ spread @ x.mT)

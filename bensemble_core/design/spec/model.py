@@ -1,0 +1,210 @@
+"""A stated model: prior, designs, and p(y | θ, ξ) as families whose arguments are expressions."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bensemble_core.design.deadline import check
+from bensemble_core.design.spec.blocks import JointPrior
+from bensemble_core.design.spec.continuous import CONTINUOUS
+from bensemble_core.design.spec.expressions import Expression
+from bensemble_core.design.spec.families import Arguments
+from bensemble_core.design.spec.spaces import Row, Space
+from bensemble_core.errors import InvalidData, InvalidSpec
+
+Outcome: TypeAlias = Mapping[str, Any]
+Observation: TypeAlias = tuple[Mapping[str, Any], Outcome]
+Event: TypeAlias = tuple[Row, Row]  # an observation, checked: design and outcome as numbers, names sorted
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Variable:
+    """One outcome: a family and its arguments."""
+
+    name: str
+    family: Any  # a DiscreteFamily or ContinuousFamily
+    arguments: Mapping[str, Expression | tuple[Expression, ...]]
+    labels: tuple[str, ...] = ()
+
+    def evaluate(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for name, given in self.arguments.items():
+            if isinstance(given, Expression):
+                found[name] = given(values)
+            else:
+                found[name] = torch.stack(torch.broadcast_tensors(*(entry(values) for entry in given)))  # type: ignore[no-untyped-call]
+        return found
+
+    def encode(self, value: Any) -> float:
+        if self.labels and isinstance(value, str):
+            if value not in self.labels:
+                raise InvalidData(f"outcome {self.name}: expected one of {', '.join(self.labels)}, got {value!r}")
+            return float(self.labels.index(value))
+        if not isinstance(value, (bool, int, float)) or not math.isfinite(value):
+            raise InvalidData(f"outcome {self.name}: expected a finite number, got {value!r}")
+        number = float(value)
+        if (expected := self.family.admits(number)) is not None:
+            raise InvalidData(f"outcome {self.name}: expected {expected}, got {value!r}")
+        return number
+
+    def decode(self, y: float) -> Any:
+        if self.labels:
+            return self.labels[int(y)]
+        return int(y) if self.family.is_discrete else y
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """p(θ), ξ and p(y | θ, ξ) = Π p(y_i | θ, ξ) over the outcome variables."""
+
+    prior: JointPrior
+    space: Space
+    lets: tuple[tuple[str, Expression], ...]  # each after those that it uses
+    outcomes: tuple[Variable, ...]  # by name
+    cost: Expression
+    utility: Expression | None = None
+
+    @cached_property
+    def is_discrete(self) -> bool:
+        return all(variable.family.is_discrete for variable in self.outcomes)
+
+    @cached_property
+    def has_smooth_utility(self) -> bool:
+        """Whether the utility neither jumps nor bends at some value of a continuous outcome."""
+        names = {v.name for v in self.outcomes if not v.family.is_discrete}
+        return self.utility is None or not any(names & switch.names for switch in self.utility.switches)
+
+    @cached_property
+    def is_linear_gaussian(self) -> bool:
+        """Normal outcomes whose means are affine in the parameters and whose sds do not depend on them.
+
+        A utility may be anything, and is averaged over points.
+        """
+        if self.utility is not None or not self.prior.is_gaussian:
+            return False
+        return all(
+            v.family is CONTINUOUS["normal"]
+            and isinstance(v.arguments["mean"], Expression)
+            and v.arguments["mean"].degree <= 1
+            and isinstance(v.arguments["sd"], Expression)
+            and v.arguments["sd"].degree == 0
+            for v in self.outcomes
+        )
+
+    def values(self, theta: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+        """Everything an expression may name: θ by name, designs [..., D] that broadcast against them, and the lets."""
+        found = {**theta, **self.space.columns(rows)}
+        for name, expression in self.lets:
+            check()
+            found[name] = expression(found)
+        return found
+
+    def arguments(self, theta: Mapping[str, Tensor], rows: Tensor) -> list[dict[str, Tensor]]:
+        """Arguments of each outcome's family."""
+        check()
+        values = self.values(theta, rows)
+        return [variable.evaluate(values) for variable in self.outcomes]
+
+    def log_likelihood(self, theta: Mapping[str, Tensor], event: Event) -> Tensor:
+        """log p(y | θ, ξ) of one observation at points θ [P]: [P]; NaN where the model is not defined."""
+        row, outcome = event
+        design = torch.tensor(row, dtype=torch.float64)
+        total: Tensor | None = None
+        for variable, arguments, y in zip(self.outcomes, self.arguments(theta, design), outcome, strict=True):
+            term = variable.family.log_prob(arguments, torch.tensor(y, dtype=torch.float64))
+            for _, wrong, _ in variable.family.faults(arguments):
+                if wrong.numpy().any():
+                    term = torch.where(wrong, math.nan, term)
+            total = term if total is None else total + term
+        assert total is not None
+        n_points = next(iter(theta.values())).shape[0]
+        return total.expand(n_points)
+
+    def draw(self, theta: Mapping[str, Tensor], rows: Tensor, u: Tensor) -> Tensor:
+        """Outcomes [..., O] by inversion of uniforms u [..., O]; θ and designs broadcast against u's leading axes."""
+        drawn = [
+            variable.family.quantile(arguments, u[..., i])
+            for i, (variable, arguments) in enumerate(zip(self.outcomes, self.arguments(theta, rows), strict=True))
+        ]
+        return torch.stack(torch.broadcast_tensors(*drawn), -1)  # type: ignore[no-untyped-call]
+
+    def log_prob(self, arguments: Sequence[Arguments], y: Tensor) -> Tensor:
+        """Σ over the outcome variables of log p(y_i): y [..., O] broadcasts against the arguments."""
+        check()
+        terms = [v.family.log_prob(a, y[..., i]) for i, (v, a) in enumerate(zip(self.outcomes, arguments, strict=True))]
+        return torch.stack(torch.broadcast_tensors(*terms)).sum(0)  # type: ignore[no-untyped-call]
+
+    def event(self, observation: Observation) -> Event:
+        """An observation, checked."""
+        try:
+            design, outcome = observation
+        except (TypeError, ValueError):
+            raise InvalidData("an observation is a pair (design, outcome)") from None
+        names = [variable.name for variable in self.outcomes]
+        if not isinstance(outcome, Mapping) or set(outcome) != set(names):
+            came = ", ".join(map(str, outcome)) if isinstance(outcome, Mapping) else type(outcome).__name__
+            raise InvalidData(f"an outcome has exactly the names {', '.join(names)}, got {came or 'none'}")
+        row = self.space.encode(design)
+        for variable, x in zip(self.space.variables, row, strict=False):
+            variable.refuse_far(x)
+        return row, tuple(v.encode(outcome[v.name]) for v in self.outcomes)
+
+    @cached_property
+    def listed_costs(self) -> npt.NDArray[np.float64]:
+        """Cost of each design of a list: [J]."""
+        return np.asarray(self.costs(self.space.all()).numpy())
+
+    def costs(self, rows: Tensor) -> Tensor:
+        """Cost of each design: [J, D] -> [J]."""
+        if not self.cost.names:
+            return torch.full((rows.shape[0],), self._fee, dtype=torch.float64)
+        cost = self.cost(self.space.columns(rows)).expand(len(rows))
+        bad = ~((cost > 0) & cost.isfinite())
+        if bad.any():
+            design = self.space.decode(rows[int(bad.nonzero()[0])].tolist())
+            raise InvalidSpec(f"a cost is a finite number above 0, not so at {design}", pointer="/cost")
+        return cost
+
+    @cached_property
+    def _fee(self) -> float:
+        """A cost that is the same for all designs."""
+        fee = float(self.cost({}))
+        if not 0 < fee < math.inf:
+            raise InvalidSpec(f"a cost is a finite number above 0, got {fee}", pointer="/cost")
+        return fee
+
+    def spent(self, used: Mapping[Row, int]) -> float:
+        """Cost of all designs that were run, so many times each."""
+        if not self.cost.names:
+            return self._fee * sum(used.values())
+        if not used:
+            return 0.0
+        costs = self.costs(torch.tensor(list(used), dtype=torch.float64))
+        return float(costs @ torch.tensor(list(used.values()), dtype=torch.float64))
+
+    def faults(self, theta: Mapping[str, Tensor], rows: Tensor) -> Iterator[tuple[str, Tensor, str]]:
+        """What is wrong where: a JSON pointer, a mask over the pairs of θ [n] and designs [n, D], what is expected."""
+        check()
+        values = self.values(theta, rows)
+        shape = (len(rows),)
+        for variable in self.outcomes:
+            for name, wrong, expected in variable.family.faults(variable.evaluate(values)):
+                yield f"/outcome/{variable.name}/{name}", wrong.expand(shape), expected
+        if self.utility is not None:
+            u = torch.full((len(rows), len(self.outcomes)), 0.5, dtype=torch.float64)
+            y = self.draw(theta, rows, u)
+            named = {**values, **dict(zip((v.name for v in self.outcomes), y.unbind(-1), strict=True))}
+            yield "/utility", ~self.utility(named).isfinite().expand(shape), "a finite number"
+
+
+def readable(point: Mapping[str, Any]) -> str:
+    """A point of parameters or designs, in a sentence."""
+    shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in point.items()}
+    return ", ".join(f"{name} = {value}" for name, value in shown.items())
