@@ -75,9 +75,8 @@ class Compute:
             return work >= least
 
     def _made(self, spec: Mapping[str, Any], seed: int | None) -> "Experiment":
-        from app.shares import Share
         from bensemble_core.design import Experiment, read_spec
-        from bensemble_core.design.belief.memory import Memory
+        from bensemble_core.design.belief.memory import Memory, Share
 
         if seed is not None:
             spec = {**spec, "select": {**spec.get("select", {}), "seed": seed}}

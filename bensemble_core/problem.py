@@ -11,15 +11,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from bensemble_core.ensemble.rows import as_array, as_rows, plain_numbers
-from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
+from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.likelihoods import standardised_like
 from bensemble_core.models import MLP, Conv, ModuleSpec, Residual, adopt, named_model
-from bensemble_core.models.spec import has_embedding
+from bensemble_core.models.spec import check_outputs, has_embedding
 from bensemble_core.options import whole
 from bensemble_core.priors import checked_prior
 from bensemble_core.training.datasets import collect
-from bensemble_core.training.descent import Descent
-from bensemble_core.types import Augment, Data, Likelihood, Model, Prior, Problem, Scaling
+from bensemble_core.types import Augment, Data, Likelihood, Model, Posterior, Prior, Problem, Scaling
 
 AnyModel: TypeAlias = str | Mapping[str, Any] | MLP | Conv | Residual | nn.Module
 AnyData: TypeAlias = Data | tuple[Any, Any] | tuple[Any, Any, Any] | Dataset[Any] | DataLoader[Any]
@@ -83,20 +82,10 @@ def make_problem(
     return Problem(model=network, likelihood=likelihood, prior=prior, scaling=scaling, dtype=dtype)
 
 
-def check_outputs(likelihood: Likelihood, network: ModuleSpec) -> None:
-    """Raise InvalidModel unless the module has the outputs that the likelihood reads."""
-    if likelihood.n_outputs != network.n_outputs:
-        raise InvalidModel(
-            f"{type(likelihood).__name__} needs {likelihood.n_outputs} network outputs, "
-            f"{type(network.module).__name__} has {network.n_outputs}"
-        )
-
-
-def encoded(posterior: object, problem: Problem, rows: Data, device: str | torch.device) -> Data:
+def encoded(posterior: Posterior, problem: Problem, rows: Data, device: str | torch.device) -> Data:
     """Rows as a posterior is given them: checked, standardised, on the device."""
-    if rows.augment is not None and not isinstance(posterior, Descent):
-        name = getattr(posterior, "name", type(posterior).__name__)
-        raise InvalidOption(f"{name} is not trained in batches, so it has no use for augment; drop it")
+    if rows.augment is not None and not posterior.batches:
+        raise InvalidOption(f"{posterior.name} is not trained in batches, so it has no use for augment; drop it")
     x = as_rows(rows.x, problem, device)
     if x.is_floating_point() and not bool(x.isfinite().all()):
         row = int((~x.flatten(1).isfinite()).any(1).nonzero()[0])

@@ -214,6 +214,7 @@ class Posterior(Protocol):
     """
 
     aims: ClassVar[Aim]
+    batches: ClassVar[bool]  # trained in batches of rows, which `augment` may change
     resumes: ClassVar[bool]  # fit(resume=snapshot) goes on bit for bit; otherwise it starts again from its seed
     starts_from_weights: ClassVar[bool]  # the weights of an nn.Module are the start; otherwise it is re-initialised
 

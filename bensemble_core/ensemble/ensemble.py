@@ -28,6 +28,7 @@ from bensemble_core.ensemble.members import (
 from bensemble_core.ensemble.representative import representative
 from bensemble_core.ensemble.rows import Rows, as_rows, indices_checked, sliceable
 from bensemble_core.ensemble.stacking import stack_modules
+from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel
 from bensemble_core.models.spec import outline
 from bensemble_core.models.transforms import Linearised, extra_shapes, layers_in_order, transform_from_json
@@ -35,7 +36,6 @@ from bensemble_core.options import whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, mixtures
 from bensemble_core.predictive.calibration import Calibration
 from bensemble_core.torch_modes import own_modes
-from bensemble_core.training.objectives import split_extra
 from bensemble_core.types import Family, Likelihood, Problem, Shapes, Tensors, Transform
 
 

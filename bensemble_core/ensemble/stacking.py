@@ -12,9 +12,8 @@ from bensemble_core.ensemble.members import gather
 from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
 from bensemble_core.likelihoods import HeteroscedasticGaussian, likelihood_named
 from bensemble_core.models import ModuleSpec, adopt
-from bensemble_core.models.spec import has_embedding
+from bensemble_core.models.spec import check_outputs, has_embedding
 from bensemble_core.options import whole
-from bensemble_core.problem import check_outputs
 from bensemble_core.randomness import borrowed, generator
 from bensemble_core.types import Likelihood, Problem, Tensors
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bensemble_core.errors import InvalidModel
 from bensemble_core.options import to_json
 from bensemble_core.randomness import borrowed
-from bensemble_core.types import Model
+from bensemble_core.types import Likelihood, Model
 
 LARGEST_ROW = 1 << 26  # numbers; past it a header or a shape is a mistake, and two rows of zeros would fill a memory
 
@@ -164,3 +164,12 @@ def checked_state(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], w
             raise InvalidModel(
                 f"{what}: expected {name} of shape {tuple(tensor.shape)}, got {came}; is it of this model?"
             )
+
+
+def check_outputs(likelihood: Likelihood, network: ModuleSpec) -> None:
+    """Raise InvalidModel unless the module has the outputs that the likelihood reads."""
+    if likelihood.n_outputs != network.n_outputs:
+        raise InvalidModel(
+            f"{type(likelihood).__name__} needs {likelihood.n_outputs} network outputs, "
+            f"{type(network.module).__name__} has {network.n_outputs}"
+        )

@@ -9,6 +9,7 @@ from torch.nn.functional import logsigmoid
 
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.ensemble.members import layers_called
+from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.models.transforms import (
     LOGIT,
@@ -24,7 +25,7 @@ from bensemble_core.models.transforms import (
 from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members
 from bensemble_core.randomness import derive, draw_seed
 from bensemble_core.training.descent import Descent, descend
-from bensemble_core.training.objectives import Batch, Forward, Objective, log_joint, split_extra
+from bensemble_core.training.objectives import Batch, Forward, Objective, log_joint
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, Transform, silent
 
 _RATE = "input_rate"

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from bensemble_core.ensemble import Ensemble
+from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel, InvalidOption
 from bensemble_core.io import above, below
 from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.priors import Normal
 from bensemble_core.training.descent import Descent, Trained, descend
-from bensemble_core.training.objectives import split_extra
 from bensemble_core.types import Data, Problem, Report, Shapes, Snapshot, Tensors
 
 LOG_SD, PRIOR_MEAN, PRIOR_SD, PRUNED = "log_sd/", "prior_mean/", "prior_sd/", "pruned/"

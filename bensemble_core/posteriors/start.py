@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidModel
 from bensemble_core.io import model_shapes
 from bensemble_core.models.spec import checked_state, outline, trainable_names
-from bensemble_core.training.objectives import split_extra
 from bensemble_core.types import Problem, Shapes, Tensors
 
 

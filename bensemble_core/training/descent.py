@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from bensemble_core.ensemble.members import Members, Mode, count_members, gather
+from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidData, NotFinite
 from bensemble_core.io import above, below
 from bensemble_core.options import STRICT
@@ -32,7 +33,7 @@ from bensemble_core.randomness import borrowed, derive, generator, permutation
 from bensemble_core.threads import one_thread
 from bensemble_core.training.early_stopping import have_stopped, hold_out, remember
 from bensemble_core.training.max_norm import limit, limited_weights
-from bensemble_core.training.objectives import Batch, Objective, log_joint, split_extra
+from bensemble_core.training.objectives import Batch, Objective, log_joint
 from bensemble_core.training.resuming import checked, stamped
 from bensemble_core.types import Data, Problem, Report, Tensors, Transform, silent
 
@@ -50,9 +51,10 @@ _SMALL_STEP = 1e8  # weights × rows: about 5 ms on one core
 
 @dataclass(frozen=True, kw_only=True)
 class Descent:
-    """The options that every method trained by descent has; such a method inherits these fields and nothing else."""
+    """The options that every method trained by descent has; such a method inherits these and nothing else."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    batches: ClassVar[bool] = True
     epochs: int = field(default=100, metadata={"ge": 0, "le": 1_000_000, "description": "passes over the rows"})
     batch_size: int = field(default=64, metadata={"ge": 1, "le": 1_000_000, "description": "rows a step; ≥ N is all"})
     lr: float = field(

@@ -1,16 +1,15 @@
 """What a descent minimises: a loss of each member, from one step's rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 from torch import Tensor
 
+from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.types import Problem, Tensors
 
 Forward: TypeAlias = Callable[[Tensors, Tensor], Tensor]  # θ [M, ...], x -> outputs [M, B, O]
-
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,9 +35,3 @@ def log_joint(problem: Problem, forward: Forward, theta: Tensors, batch: Batch) 
     weights, extra = split_extra(theta)
     loss = -problem.likelihood.log_prob(forward(weights, batch.x), batch.y, extra).mean(-1)
     return loss if problem.prior is None else loss - problem.prior.log_prob(weights) / batch.n_rows
-
-
-def split_extra(tensors: Mapping[str, V]) -> tuple[dict[str, V], dict[str, V]]:
-    """The network's tensors, and the likelihood's own."""
-    extra = {k: v for k, v in tensors.items() if k.startswith("likelihood/")}
-    return {k: v for k, v in tensors.items() if k not in extra}, extra

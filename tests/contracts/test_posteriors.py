@@ -198,6 +198,7 @@ def test_an_entry_is_a_frozen_dataclass_that_declares_itself(name: str) -> None:
     fields = {f.name: f for f in dataclasses.fields(kind)}
     assert entry.name == name
     assert kind.aims in ("none", "mean_field", "exact")
+    assert isinstance(kind.batches, bool)
     assert isinstance(kind.resumes, bool)
     assert isinstance(kind.starts_from_weights, bool)
     assert not any(f.startswith("__") for f in fields)

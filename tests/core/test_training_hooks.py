@@ -157,6 +157,7 @@ def test_augmentation_is_kept_by_an_update_and_refused_where_it_has_no_use() -> 
 
     class Idle:
         name = "idle"
+        batches = False
         starts_from_weights = False
 
     with pytest.raises(bc.InvalidOption, match="not trained in batches"):

@@ -26,6 +26,7 @@ class Ridge:
     name: str = "ridge"
     jitter: float = field(default=0.0, metadata={"description": "added to the diagonal"})
     aims: ClassVar[Aim] = "none"
+    batches: ClassVar[bool] = False
     resumes: ClassVar[bool] = False
     starts_from_weights: ClassVar[bool] = False
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from bensemble_core.ensemble.members import gather
+from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.randomness import borrowed
-from bensemble_core.training.objectives import split_extra
 from bensemble_core.types import Problem, Tensors
 
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
+from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidOption
 from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.posteriors.averaging.batchnorm import has_batch_norm, renormalised
 from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members, thinned
 from bensemble_core.randomness import derive, draw_seed, permutation
 from bensemble_core.training.descent import Descent, Schedule, Watch, count_steps, descend
-from bensemble_core.training.objectives import split_extra
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 _VARIANCE, _DEVIATION, _ROWS = "swag/variance/", "swag/deviation/", "swag/rows"  # names in the state

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
+from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.likelihoods import LOG_2PI
 from bensemble_core.models.transforms import FACTOR_IN, FACTOR_OUT, RankOne
 from bensemble_core.posteriors.ensembles.factors import (
@@ -23,7 +24,7 @@ from bensemble_core.posteriors.ensembles.factors import (
 from bensemble_core.posteriors.start import thinned
 from bensemble_core.randomness import derive, draw_seed
 from bensemble_core.training.descent import Descent
-from bensemble_core.training.objectives import Batch, Forward, split_extra
+from bensemble_core.training.objectives import Batch, Forward
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
+from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.likelihoods import Gaussian
 from bensemble_core.posteriors.start import check_trainable, member_shapes, split_shared, start_members, thinned
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import derive, draw_seed, generator
 from bensemble_core.training.descent import Descent, descend
-from bensemble_core.training.objectives import Batch, Forward, Objective, log_joint, split_extra
+from bensemble_core.training.objectives import Batch, Forward, Objective, log_joint
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 _BOOTSTRAP, _ANCHOR, _LABELS = 7, 8, 10  # branches of a member's seed

@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.ensemble.members import zero_rows
+from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.likelihoods import FLOOR, LOG_NOISE, Gaussian, HeteroscedasticGaussian
 from bensemble_core.models.spec import outline, tensors_of, trainable_names
@@ -26,7 +27,7 @@ from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import borrowed, draw_seed
 from bensemble_core.training.descent import Descent, descend
-from bensemble_core.training.objectives import Batch, Forward, split_extra
+from bensemble_core.training.objectives import Batch, Forward
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Snapshot, Tensors, silent
 
 LARGEST_FULL = 5_000  # parameters; [P, P] in float64 is 200 MB

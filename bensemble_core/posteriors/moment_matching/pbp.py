@@ -62,6 +62,7 @@ class PBP:
         metadata={"description": "learn the precision of the prior; by default only if no prior is given"},
     )
     aims: ClassVar[Aim] = "none"
+    batches: ClassVar[bool] = False
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = False
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.ensemble.members import gather
+from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.io import above, below
 from bensemble_core.likelihoods import LOG_NOISE
@@ -42,7 +43,7 @@ from bensemble_core.posteriors.noise_belief import NoiseBelief
 from bensemble_core.posteriors.variational.local import SD, LocalNoise, find_local
 from bensemble_core.randomness import borrowed, derive, draw_seed, generator
 from bensemble_core.training.descent import count_steps, descend
-from bensemble_core.training.objectives import Batch, Forward, split_extra
+from bensemble_core.training.objectives import Batch, Forward
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 if TYPE_CHECKING:

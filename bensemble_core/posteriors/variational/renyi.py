@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.ensemble.members import gather
+from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidOption
 from bensemble_core.io import below
 from bensemble_core.posteriors.gaussian import (
@@ -36,7 +37,7 @@ from bensemble_core.posteriors.gaussian import (
     with_points,
 )
 from bensemble_core.randomness import derive, draw_seed, generator
-from bensemble_core.training.objectives import Batch, Forward, split_extra
+from bensemble_core.training.objectives import Batch, Forward
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 LARGEST_ALPHA = 1e4  # beyond it (1 − α) ℓ leaves float32 where ℓ is large, and L_α is its limit
