@@ -126,9 +126,9 @@ def _parser() -> argparse.ArgumentParser:
 def _up(arguments: argparse.Namespace) -> int:
     from app.db.engine import Database
     from app.db.migrate import migrate
-    from app.logs import configure_logs
     from app.services import open_objects
     from app.settings import get_settings, warn_of_unknown
+    from app.web.serving.logs import configure_logs
 
     settings = get_settings()
     configure_logs(settings.log_level, settings.log_format)
@@ -160,8 +160,8 @@ def _first_key(database: "Database") -> str | None:
     """A key for whoever starts the service on an empty database."""
     from sqlalchemy import select
 
-    from app.auth import create_key
     from app.db.tables import ApiKey
+    from app.web.auth import create_key
 
     with database.write() as session:
         if session.execute(select(ApiKey.id).limit(1)).first() is not None:
@@ -208,8 +208,8 @@ def _listen(host: str, port: int) -> tuple[socket.socket | None, str]:
 
 
 def _api(arguments: argparse.Namespace) -> int:
-    from app.logs import configure_logs
     from app.settings import get_settings, warn_of_unknown
+    from app.web.serving.logs import configure_logs
 
     settings = get_settings()
     configure_logs(settings.log_level, settings.log_format)
@@ -222,8 +222,8 @@ def _api(arguments: argparse.Namespace) -> int:
     import uvicorn  # after the port is known to be free: the application takes seconds to import
 
     from app.main import create_app
-    from app.memory import freeze_memory
-    from app.server import Server
+    from app.web.memory import freeze_memory
+    from app.web.serving.server import Server
 
     config = uvicorn.Config(
         create_app(settings), log_config=None, access_log=False, timeout_graceful_shutdown=5, server_header=False
@@ -256,12 +256,12 @@ def _look_at_schema(database_url: str) -> None:
 def _worker(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads sleep: other workers want the cores too
 
-    from app.handlers import HANDLERS, QUEUES
-    from app.jobs.worker import run_worker
-    from app.logs import configure_logs
+    from app.housekeeping.sweep import queue_sweep
+    from app.queue.handlers import HANDLERS, QUEUES
+    from app.queue.worker import run_worker
+    from app.schedules.fire import tick
     from app.settings import get_settings, warn_of_unknown
-    from app.usecases.fire_schedules import tick
-    from app.usecases.sweep_storage import queue_sweep
+    from app.web.serving.logs import configure_logs
 
     queues = [name.strip() for name in arguments.queues.split(",") if name.strip()]
     unknown = [name for name in queues if name not in QUEUES]
@@ -330,10 +330,10 @@ def _migrate(arguments: argparse.Namespace) -> int:
 
 
 def _create_key(arguments: argparse.Namespace) -> int:
-    from app.auth import DEFAULT_SCOPE, create_key
     from app.db.engine import Database
     from app.db.migrate import migrate
     from app.settings import get_settings
+    from app.web.auth import DEFAULT_SCOPE, create_key
 
     database = Database.connect(get_settings().database_url)
     migrate(database)
@@ -346,7 +346,7 @@ def _create_key(arguments: argparse.Namespace) -> int:
 
 
 def _rank(arguments: argparse.Namespace) -> int:
-    from app.rank_files import rank_files
+    from app.rankings.rank_files import rank_files
 
     return rank_files(arguments)
 

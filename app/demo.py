@@ -281,10 +281,10 @@ def _key(arguments: argparse.Namespace, settings: Settings) -> Iterator[str]:
     embedded = settings.database_url.removeprefix("sqlite:///")
     if arguments.url or embedded == settings.database_url or not Path(embedded).exists():
         raise DemoFailed("the service needs a key: pass --key or set BENSEMBLE_API_KEY")
-    from app.auth import create_key
     from app.db.engine import Database
     from app.db.tables import ApiKey
     from app.db.types import database_time
+    from app.web.auth import create_key
 
     database = Database.connect(settings.database_url)
     with database.write() as session:

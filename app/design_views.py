@@ -7,9 +7,9 @@ from sqlalchemy.orm import Session
 
 from app.db.tables import DesignSession, Experiment, Job, Observation, Proposal, Simulation, SimulationResult
 from app.db.types import CLOCK
-from app.schemas.experiments import ExperimentItem, ExperimentOut, SimulationOut
-from app.schemas.sessions import ObservationOut, ProposalBase, ProposalOut, RoundOut, SessionOut
-from app.usecases.record_observation import Recorded
+from app.experiments.schemas import ExperimentItem, ExperimentOut, SimulationOut
+from app.sessions.record import Recorded
+from app.sessions.schemas import ObservationOut, ProposalBase, ProposalOut, RoundOut, SessionOut
 from app.views import job_state, job_view
 
 

@@ -18,38 +18,40 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 
-from app.api import (
-    catalogue,
-    ensembles,
-    experiments,
-    jobs,
-    keys,
-    labels,
-    observations,
-    pools,
-    projects,
-    proposals,
-    rankings,
-    rounds,
-    schedules,
-    sessions,
-    simulations,
-    system,
-)
-from app.api.docs import serve_docs
-from app.bodies import LARGE_AT_ONCE
+from app.ensembles import routes as ensembles
 from app.errors import Conflict, Malformed, NotFound, NotReady, Problem, ProblemResponse, TooLarge, problem_response
-from app.limits import BodyCap, RateLimit, cap_of
-from app.monitoring import RequestLog
-from app.schema_gate import SchemaGate
-from app.schemas.common import WITHOUT_NUL, ProblemOut
-from app.schemas.pools import PoolIn
+from app.experiments import catalogue
+from app.experiments import routes as experiments
+from app.jobs import routes as jobs
+from app.keys import routes as keys
+from app.labels import routes as labels
+from app.pools import routes as pools
+from app.pools.schemas import PoolIn
+from app.projects import routes as projects
+from app.rankings import routes as rankings
+from app.rounds import routes as rounds
+from app.schedules import routes as schedules
 from app.services import Services
+from app.sessions import observation_routes as observations
+from app.sessions import proposal_routes as proposals
+from app.sessions import routes as sessions
 from app.settings import Settings, get_settings
+from app.simulations import routes as simulations
 from app.storage.errors import StorageError
-from app.watcher import Watcher
+from app.web.bodies.receive import LARGE_AT_ONCE
+from app.web.fields import WITHOUT_NUL, ProblemOut
+from app.web.serving import health as system
+from app.web.serving.docs import serve_docs
+from app.web.serving.limits import BodyCap, RateLimit, cap_of
+from app.web.serving.monitoring import RequestLog
+from app.web.serving.schema_gate import SchemaGate
+from app.web.watcher import Watcher
 
 logger = logging.getLogger(__name__)
+
+_LEARNING = (projects, pools, labels, ensembles, rankings, rounds, schedules)
+_DESIGNING = (catalogue, experiments, sessions, proposals, observations, simulations)
+ROUTERS = (*(module.router for module in (*_LEARNING, *_DESIGNING, jobs, keys, system)), system.plain)
 
 DESCRIPTION = """
 What should we label next? Send your unlabelled rows, get them back in the order in which labelling them teaches most.
@@ -103,10 +105,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
         docs_url=None,  # ours, see serve_docs
         redoc_url=None,
     )
-    learning = (projects, pools, labels, ensembles, rankings, rounds, schedules)
-    designing = (catalogue, experiments, sessions, proposals, observations, simulations)
-    routers = [*(module.router for module in (*learning, *designing, jobs, keys, system)), system.plain]
-    for router in routers:
+    for router in ROUTERS:
         app.include_router(router)
     serve_docs(app)
     app.add_middleware(BodyCap, cap_of=cap_of(settings))
@@ -120,7 +119,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Prefer"],
             expose_headers=["Location", "Idempotent-Replayed", "Preference-Applied", "Retry-After", "X-Request-Id"],
         )
-    _handle_errors(app, [*app.routes, *(route for router in routers for route in router.routes)])
+    _handle_errors(app, [*app.routes, *(route for router in ROUTERS for route in router.routes)])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

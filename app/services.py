@@ -15,7 +15,7 @@ from app.storage.objects import Objects
 from app.storage.pools import Pool
 
 if TYPE_CHECKING:
-    from app.jobs.context import JobContext
+    from app.queue.context import JobContext
 
 OPEN_POOLS = 64
 

@@ -23,14 +23,14 @@ from app.db.tables import (
     Round,
     RoundItem,
 )
-from app.schemas.common import JobOut, ProgressOut
-from app.schemas.ensembles import EnsembleOut, PredictionOut
-from app.schemas.pools import PoolOut
-from app.schemas.projects import ProjectOut
-from app.schemas.rankings import RankedItem, RankingOut
-from app.schemas.rounds import RoundOut
+from app.ensembles.predict import read_predictions
+from app.ensembles.schemas import EnsembleOut, PredictionOut
+from app.pools.schemas import PoolOut
+from app.projects.schemas import ProjectOut
+from app.rankings.schemas import RankedItem, RankingOut
+from app.rounds.schemas import RoundOut
 from app.services import Services
-from app.usecases.predict import read_predictions
+from app.web.fields import JobOut, ProgressOut
 
 
 def job_view(session: Session, job: Job) -> JobOut:

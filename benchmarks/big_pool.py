@@ -20,10 +20,10 @@ import numpy as np
 import psutil
 from running import Client, free_port, process, server
 
-from app.auth import create_key
 from app.db.engine import Database
 from app.db.migrate import migrate
 from app.settings import Settings
+from app.web.auth import create_key
 
 WIDTH, BLOCK = 64, 100_000
 CLASSES = [str(i) for i in range(10)]

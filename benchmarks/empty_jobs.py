@@ -2,8 +2,8 @@
 
 import sys
 
-from app.jobs.context import JobContext
-from app.jobs.worker import run_worker
+from app.queue.context import JobContext
+from app.queue.worker import run_worker
 from app.settings import Settings
 
 QUEUE = "score"

@@ -18,12 +18,12 @@ import numpy as np
 from running import Client, free_port, server
 from sqlalchemy import create_engine, text
 
-from app.auth import create_key
 from app.db.engine import Database
 from app.db.migrate import migrate
-from app.handlers import HANDLERS
-from app.jobs.inline import run_due
+from app.queue.handlers import HANDLERS
+from app.queue.inline import run_due
 from app.settings import Settings
+from app.web.auth import create_key
 
 ANNOTATORS = 3
 FREE_ROWS = 100_000

@@ -29,13 +29,13 @@ from beside import Line, as_table, by_turns
 from running import Client, free_port, post_bytes, process, requests_per_second, server
 from sqlalchemy import func, select, text
 
-from app.auth import create_key
 from app.db.engine import Database
 from app.db.migrate import migrate
 from app.db.tables import Job
-from app.jobs import queue
-from app.schemas.pools import PoolIn
+from app.pools.schemas import PoolIn
+from app.queue import queue
 from app.settings import Settings
+from app.web.auth import create_key
 
 WIDTH = 64
 CLASSES = [str(i) for i in range(10)]

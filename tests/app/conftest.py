@@ -13,13 +13,13 @@ import pytest
 import uvicorn
 from sklearn.datasets import load_digits
 
-from app.auth import Scope, create_key
 from app.db.engine import Database
-from app.handlers import HANDLERS, QUEUES
-from app.jobs.inline import run_due
 from app.main import create_app
+from app.queue.handlers import HANDLERS, QUEUES
+from app.queue.inline import run_due
 from app.services import Services, open_objects
 from app.settings import Settings
+from app.web.auth import Scope, create_key
 
 
 @dataclass

@@ -2,19 +2,15 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import httpx
-from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from sqlalchemy import func, select
 
-import app.api
 from app.db.tables import Base
-from app.main import create_app
+from app.main import ROUTERS, create_app
 from app.settings import Settings
 from tests.app.conftest import Service
 
@@ -135,12 +131,9 @@ def pointers(problem: dict[str, Any]) -> list[str]:
 
 def routes() -> set[tuple[str, str]]:
     """Method and path of every route under /v1, in the schema or not."""
-    modules = [import_module(f"app.api.{found.name}") for found in iter_modules(app.api.__path__)]
     return {
         (method, route.path)
-        for module in modules
-        for router in vars(module).values()
-        if isinstance(router, APIRouter)
+        for router in ROUTERS
         for route in router.routes
         if isinstance(route, APIRoute) and route.path.startswith("/v1/")
         for method in route.methods

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from app.jobs import JobContext, JobFailed, queue
+from app.queue import queue
+from app.queue.context import JobContext, JobFailed
 
 PATH = "tests.app.job_handlers"
 HANDLERS = {

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.auth import SCOPES, Scope, create_key
 from app.cli import main
 from app.db.engine import Database
 from app.db.tables import Base
 from app.errors import Malformed
+from app.web.auth import SCOPES, Scope, create_key
 from tests.app.conftest import Service
 from tests.app.designing import propose, session
 from tests.app.hammering import (

@@ -15,8 +15,8 @@ import pytest
 
 from app.db.engine import Database
 from app.db.tables import Project
-from app.usecases import create_pool
-from app.usecases.request_training import request_training
+from app.ensembles.request import request_training
+from app.pools import create as create_pool
 from tests.app.conftest import Service
 from tests.app.designing import experiment
 from tests.app.hammering import (

@@ -19,17 +19,17 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
-from app import bodies, json_pieces
 from app.db.engine import Database
 from app.errors import Malformed, TooLarge
-from app.json_pieces import NotJson
-from app.limits import cap_of
-from app.memory import release_memory
-from app.schemas import long
-from app.schemas.labels import LabelsIn
-from app.schemas.long import Document, in_pieces, whole
-from app.schemas.pools import PoolIn
+from app.labels.schemas import LabelsIn
+from app.pools.schemas import PoolIn
 from app.settings import MIB, Settings
+from app.web.bodies import json_pieces, long
+from app.web.bodies import receive as bodies
+from app.web.bodies.json_pieces import NotJson
+from app.web.bodies.long import Document, in_pieces, whole
+from app.web.memory import release_memory
+from app.web.serving.limits import cap_of
 from tests.app import test_bad_input
 from tests.app.conftest import Service
 from tests.app.designing import DIGIT_SPAN

@@ -16,7 +16,7 @@ import pytest
 
 from app.cli import WORKERS, _parser, main
 from app.demo import STRATEGIES, Point, _judge, _text_plot, area
-from app.handlers import QUEUES
+from app.queue.handlers import QUEUES
 from app.settings import get_settings
 from tests.app.upping import Up, clean_environment, service_up
 from tests.app.working import is_gone, wait_for
@@ -31,8 +31,8 @@ def test_key_create_prints_the_key_alone_and_it_opens_the_door(tmp_path: Path) -
     made = run("key", "create", "--name", "ada", "--scope", "read", env=clean_environment(tmp_path), cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     assert re.fullmatch(r"bk_[\w-]{43}\n", made.stdout)
-    from app.auth import authenticate
     from app.db.engine import Database
+    from app.web.auth import authenticate
 
     database = Database.connect(f"sqlite:///{tmp_path / 'bensemble.db'}")
     with database.read() as session:
@@ -60,7 +60,7 @@ def test_a_second_start_prints_no_key_but_how_to_make_one(
     for name, value in clean_environment(tmp_path).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.argv", [".venv/bin/bensemble", "up"])
-    monkeypatch.setattr("app.logs.configure_logs", lambda *_: None)
+    monkeypatch.setattr("app.web.serving.logs.configure_logs", lambda *_: None)
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: nullcontext())  # the service answers at once
 
     def run_nothing(_supervisor: object) -> int:

@@ -11,8 +11,8 @@ from sqlalchemy import update
 
 from app.compute import Compute
 from app.db.tables import DesignSession
+from app.sessions import propose as proposing
 from app.settings import Settings
-from app.usecases import propose_designs as proposing
 from bensemble_core import design
 from tests.app.conftest import Service
 from tests.app.designing import DIGIT_SPAN, answer, observe, propose, session

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import bensemble_core as bc
-from app.usecases.collect_labels import is_held_out
+from app.ensembles.collect_labels import is_held_out
 from tests.app.conftest import Service
 from tests.app.test_loop import start, train
 

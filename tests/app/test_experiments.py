@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.db.engine import Database
-from app.handlers import HANDLERS
-from app.jobs import queue
-from app.jobs.inline import run_due
-from app.usecases import create_experiment
-from app.usecases import propose_designs as proposing
+from app.experiments import create as create_experiment
+from app.queue import queue
+from app.queue.handlers import HANDLERS
+from app.queue.inline import run_due
+from app.sessions import propose as proposing
 from bensemble_core.design import CATALOGUE
 from tests.app.conftest import Service
 from tests.app.designing import DIGIT_SPAN, EIG, experiment, observe, propose, session, trial

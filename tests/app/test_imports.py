@@ -11,7 +11,7 @@ import pytest
     [
         ("bensemble_core", ("fastapi", "pydantic", "sqlalchemy", "matplotlib", "app")),
         # a worker's parent must always answer, and start at once
-        ("app.jobs.worker, app.usecases.fire_schedules, app.usecases.sweep_storage", ("torch", "fastapi")),
+        ("app.queue.worker, app.schedules.fire, app.housekeeping.sweep", ("torch", "fastapi")),
         ("app.cli", ("torch", "fastapi", "sqlalchemy")),
     ],
 )

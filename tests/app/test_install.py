@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from app.rankings import score_shards
 from app.settings import Settings
-from app.usecases import score_shards
 from tests.app.working import ROOT
 
 FAKE_PYTHON = """#!/bin/sh
@@ -116,7 +116,7 @@ def test_a_worker_that_scores_without_numba_says_what_that_costs(
 ) -> None:
     if reason is not None:
         monkeypatch.setitem(sys.modules, "bensemble_core.acquisition.fused.lanes", None)
-    monkeypatch.setattr("app.usecases.score_shards.kernels.warm_up", lambda: 0.0)
+    monkeypatch.setattr("app.rankings.score_shards.kernels.warm_up", lambda: 0.0)
     with caplog.at_level(logging.WARNING):
         score_shards.prepare(Settings(data_dir=tmp_path))
     lines = [record.getMessage() for record in caplog.records]

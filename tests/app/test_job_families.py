@@ -9,8 +9,8 @@ from sqlalchemy import select
 from app.db.engine import Database
 from app.db.jobs import shown, shown_status, status_of
 from app.db.tables import Job
-from app.jobs import queue
-from app.jobs.context import JobContext, perform
+from app.queue import queue
+from app.queue.context import JobContext, perform
 from app.settings import Settings
 
 PARTS = [{"part": i} for i in range(3)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.jobs import queue
+from app.queue import queue
 from tests.app.conftest import Service
 from tests.app.working import wait_for
 

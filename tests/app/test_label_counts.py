@@ -12,9 +12,9 @@ from app.db import consensus
 from app.db.label_counts import read_counts
 from app.db.tables import Pool, PoolData, Project
 from app.db.types import new_id
-from app.schemas.labels import RoundLabelIn
-from app.usecases.record_labels import record_labels
-from app.usecases.store_pool import StoredPool, publish_pool
+from app.labels.record import record_labels
+from app.labels.schemas import RoundLabelIn
+from app.pools.store import StoredPool, publish_pool
 from tests.app.conftest import Service
 from tests.app.working import on_sqlite
 

@@ -11,9 +11,10 @@ from sqlalchemy import event, select
 
 from app.db import projects
 from app.db.tables import Job, Ranking, Schedule
-from app.jobs import queue
-from app.usecases import open_round, rank_pool
-from app.usecases.fire_schedules import count_labels
+from app.queue import queue
+from app.rankings import run as rank_pool
+from app.rounds import open as open_round
+from app.schedules.fire import count_labels
 from tests.app.conftest import Service
 from tests.app.designing import session as begin_session
 from tests.app.hammering import SMALL

@@ -11,7 +11,7 @@ from sqlalchemy import event, select
 from app.db.engine import Database
 from app.db.tables import Job
 from app.db.types import database_time
-from app.jobs import queue
+from app.queue import queue
 
 ERROR = {"type": "oops", "title": "It broke", "detail": "it broke."}
 

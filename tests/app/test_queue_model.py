@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 from app.db.engine import Database
 from app.db.tables import Job
 from app.db.types import UtcDateTime
-from app.jobs import queue
+from app.queue import queue
 
 LEASE = 10.0
 MAX_CRASHES = 2

@@ -16,15 +16,15 @@ from sqlalchemy import delete
 import bensemble_core as bc
 from app.db.engine import Database
 from app.db.tables import EnsembleResult
-from app.handlers import HANDLERS
-from app.jobs.context import JobContext
-from app.jobs.executors import TaskFailed, close_executor
-from app.jobs.executors.inline import Inline
-from app.jobs.executors.processes import Processes
-from app.jobs.inline import run_one
-from app.usecases import score_shards
-from app.usecases.given_rows import as_npy
-from app.usecases.rank_pool import rank_pool
+from app.pools.given_rows import as_npy
+from app.queue.context import JobContext
+from app.queue.executors import TaskFailed, close_executor
+from app.queue.executors.inline import Inline
+from app.queue.executors.processes import Processes
+from app.queue.handlers import HANDLERS
+from app.queue.inline import run_one
+from app.rankings import score_shards
+from app.rankings.run import rank_pool
 from tests.app.conftest import Service
 from tests.app.test_loop import start, train
 from tests.app.working import ended, on_sqlite, quick_settings, wait_for, working
@@ -88,7 +88,7 @@ def test_another_acquisition_or_k_costs_no_forward_pass(sharded: Service, monkey
     _, pool_id = trained(sharded)
     first = rank(sharded, pool_id, acquisition={"name": "bald"})
     assert n_forward(sharded, first) == MANY
-    monkeypatch.setattr(score_shards, "FUNCTION", "app.usecases.score_shards:never")
+    monkeypatch.setattr(score_shards, "FUNCTION", "app.rankings.score_shards:never")
     again = rank(sharded, pool_id, acquisition={"name": "bald"}, k=3)
     assert [(i["row"], i["score"]) for i in again["items"]] == [(i["row"], i["score"]) for i in first["items"][:3]]
     for name in ("entropy", "margin", "least_confidence", "variation_ratio", "mean_std", "predictive_variance", "eig"):
@@ -369,7 +369,7 @@ def test_a_short_list_that_no_memory_holds_is_refused(sharded: Service, monkeypa
     path = f"/pools/{pool_id}/rankings"
     few = sharded.post(path, {"k": 9, "selection": {"name": "kcenter", "short_list": 8}}, 422)
     assert "at least k = 9" in few["detail"]
-    monkeypatch.setattr("app.usecases.request_ranking.SHORT_LIST_BYTES", 110_000)
+    monkeypatch.setattr("app.rankings.request.SHORT_LIST_BYTES", 110_000)
     wanted = {"k": 9, "selection": {"name": "batchbald", "short_list": 1_000_000}}
     refused = sharded.post(path, wanted, 422)
     assert refused["errors"][0]["pointer"] == "/selection/short_list"
@@ -381,7 +381,7 @@ def test_a_short_list_that_no_memory_holds_is_refused(sharded: Service, monkeypa
 def test_joint_outcomes_that_no_memory_holds_are_refused(sharded: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     _, pool_id = trained(sharded)
     path = f"/pools/{pool_id}/rankings"
-    monkeypatch.setattr("app.usecases.request_ranking.SHORT_LIST_BYTES", 12_000)
+    monkeypatch.setattr("app.rankings.request.SHORT_LIST_BYTES", 12_000)
 
     def wanted(n_outcomes: int) -> dict[str, Any]:
         return {"k": 9, "selection": {"name": "batchbald", "short_list": 20, "outcomes": n_outcomes}}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.db.engine import Database
-from app.jobs.executors import TaskFailed
-from app.jobs.executors.on_ray import OnRay
+from app.queue.executors import TaskFailed
+from app.queue.executors.on_ray import OnRay
 from tests.app.conftest import Service
 from tests.app.test_rankings import rank, trained
 from tests.app.test_replays import label, replay

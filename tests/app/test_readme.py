@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import bensemble_core as bc
+from app.sessions import propose as propose_designs
+from app.sessions import record as record_observation
 from app.settings import Settings
-from app.usecases import propose_designs, record_observation
 from tests.app.conftest import Service
 from tests.app.upping import ROOT, Up, clean_environment, service_up
 from tests.app.working import on_sqlite

@@ -7,7 +7,7 @@ from sqlalchemy import delete, update
 
 from app.db.engine import Database
 from app.db.tables import EnsembleResult, RankingResult
-from app.jobs.executors import close_executor
+from app.queue.executors import close_executor
 from tests.app.conftest import Service
 from tests.app.test_loop import start, train
 from tests.app.test_rankings import rank, trained

@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 
 from app.db.tables import Job, Schedule
 from app.db.types import database_time
-from app.usecases.fire_schedules import next_time, tick
+from app.schedules.fire import next_time, tick
 from tests.app.conftest import Service
 from tests.app.working import on_sqlite
 

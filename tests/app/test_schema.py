@@ -18,8 +18,8 @@ from sqlalchemy import text
 from app import cli
 from app.db.engine import Database
 from app.db.migrate import NewerSchema, _config, _revisions, migrate, schema_problem
-from app.jobs import worker as worker_module
 from app.main import create_app
+from app.queue import worker as worker_module
 from app.services import Services, open_objects
 from app.settings import Settings, get_settings
 from tests.app.upping import clean_environment
@@ -129,7 +129,7 @@ def test_a_newer_schema_ends_every_command_with_one_sentence(
 ) -> None:
     for name, value in clean_environment(tmp_path).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("app.logs.configure_logs", lambda *_: None)
+    monkeypatch.setattr("app.web.serving.logs.configure_logs", lambda *_: None)
     get_settings.cache_clear()
     try:
         database = Database.connect(get_settings().database_url)

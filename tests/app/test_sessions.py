@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from app.db.engine import Database
 from app.db.tables import Proposal
-from app.schemas.common import Result
-from app.usecases import read_rounds as reading
+from app.sessions import read_rounds as reading
+from app.web.fields import Result
 from bensemble_core.design import CATALOGUE, Experiment
 from bensemble_core.errors import NotFinite
 from tests.app.conftest import Service

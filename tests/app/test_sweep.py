@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from app.db.tables import Job, Replay
-from app.usecases.sweep_storage import queue_sweep
+from app.housekeeping.sweep import queue_sweep
 from tests.app.conftest import Service
 from tests.app.test_loop import start, train
 

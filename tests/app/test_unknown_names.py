@@ -2,19 +2,16 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-import app.schemas
 import bensemble_core as bc
 from app.db.engine import Database
-from app.schemas.common import In
-from app.schemas.methods import AcquisitionSpec, ModelSpec, PosteriorSpec, SelectionSpec
+from app.methods.schemas import AcquisitionSpec, ModelSpec, PosteriorSpec, SelectionSpec
 from app.settings import warn_of_unknown
+from app.web.fields import In
 from bensemble_core.design import CATALOGUE
 from tests.app.conftest import Service
 from tests.app.designing import propose, session
@@ -79,8 +76,7 @@ def test_an_unknown_parameter_is_answered_with_the_known_and_the_nearest(service
 
 
 def bodies() -> list[type[In]]:
-    for found in iter_modules(app.schemas.__path__):
-        import_module(f"app.schemas.{found.name}")
+    """Of every route: the service, imported by the conftest, has them all."""
 
     def below(model: type[In]) -> Iterator[type[In]]:
         for each in model.__subclasses__():

@@ -18,11 +18,11 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from app.auth import create_key
 from app.db.engine import Database
 from app.db.migrate import migrate
+from app.pools.receive_file import limits_of
 from app.settings import Settings
-from app.usecases.receive_file import limits_of
+from app.web.auth import create_key
 from tests.app.conftest import Service
 from tests.app.hammering import classification, empty_pool, files, refused, regression, stored
 from tests.app.working import wait_for

@@ -13,11 +13,11 @@ import pytest
 import uvicorn
 
 from app.db.engine import Database
-from app.jobs import queue
 from app.main import create_app
-from app.server import Server
-from app.waiting import preferred_wait
-from app.watcher import Watcher
+from app.queue import queue
+from app.web.serving.server import Server
+from app.web.waiting import preferred_wait
+from app.web.watcher import Watcher
 from tests.app.conftest import Service
 from tests.app.designing import answer, session
 from tests.app.hammering import ROWS, build_world, classification, empty_pool, pool

@@ -12,8 +12,8 @@ from sqlalchemy.exc import OperationalError
 
 from app.db.engine import Database
 from app.errors import NotReady
-from app.jobs import queue
-from app.watcher import View, Watcher
+from app.queue import queue
+from app.web.watcher import View, Watcher
 from tests.app.conftest import Service
 from tests.app.working import add, on_sqlite, wait_for
 
@@ -81,7 +81,7 @@ def test_a_stream_goes_on_after_an_outage_and_tells_the_state(
     thread = threading.Thread(target=follow)
     thread.start()
     wait_for(lambda: len(seen) == 1)
-    with caplog.at_level(logging.INFO, logger="app.watcher"):
+    with caplog.at_level(logging.INFO, logger="app.web.watcher"):
         outage.is_on = True
         wait_for(lambda: outage.n_refused >= 3)
         outage.is_on = False

@@ -11,8 +11,8 @@ from sqlalchemy import text
 
 from app.db.engine import Database
 from app.db.migrate import migrate
-from app.jobs import queue
-from app.jobs.inline import run_due
+from app.queue import queue
+from app.queue.inline import run_due
 from app.settings import Settings
 from tests.app.job_handlers import HANDLERS
 from tests.app.working import ROOT, add, ended, is_gone, lines, on_sqlite, quick_settings, row, wait_for, working
@@ -236,7 +236,7 @@ def test_the_log_tells_each_job_with_its_fields_and_the_childs_traceback(
     database: Database, database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = quick_settings(database_url, tmp_path, max_attempts=1, log_level="info")
-    with caplog.at_level("INFO", logger="app.jobs"), working(settings):
+    with caplog.at_level("INFO", logger="app.queue"), working(settings):
         job_id = add(database, "stumble", path=str(tmp_path / "note"), until=2)
         ended(database, job_id)
         wait_for(lambda: any(record.message == "job failed" for record in caplog.records))
@@ -249,7 +249,7 @@ def test_the_log_tells_each_job_with_its_fields_and_the_childs_traceback(
 
 
 def test_the_worker_itself_never_imports_torch() -> None:
-    check = "import sys, app.jobs.worker; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    check = "import sys, app.queue.worker; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=True)
     assert answer.stdout == "[]\n"
 
@@ -271,7 +271,7 @@ def note_settings(settings: Settings) -> None:
 
 
 def test_every_handler_of_the_tests_exists() -> None:
-    from app.jobs.child import load
+    from app.queue.child import load
 
     assert {name: load(path).__name__ for name, path in HANDLERS.items()} == {name: name for name in HANDLERS}
 

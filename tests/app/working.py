@@ -18,8 +18,8 @@ from sqlalchemy import select
 
 from app.db.engine import Database
 from app.db.tables import Job
-from app.jobs import queue
-from app.jobs.worker import Tick, Worker, run_worker
+from app.queue import queue
+from app.queue.worker import Tick, Worker, run_worker
 from app.settings import Settings
 from tests.app.job_handlers import HANDLERS
 

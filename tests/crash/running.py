@@ -16,10 +16,10 @@ import httpx
 import numpy as np
 import psutil
 
-from app.auth import create_key
 from app.db.engine import Database
 from app.db.migrate import migrate
 from app.db.tables import Job
+from app.web.auth import create_key
 from tests.app.working import ROOT, wait_for
 
 ENDED = ("succeeded", "failed", "cancelled")

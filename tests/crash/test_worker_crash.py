@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from app.db.engine import Database
-from app.jobs import queue
+from app.queue import queue
 from tests.app.working import WorkerProcess, add, ended, is_gone, lines, on_sqlite, quick_settings, row, wait_for
 
 SLACK = 50.0  # seconds that a busy machine may add to anything

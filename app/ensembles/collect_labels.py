@@ -1,0 +1,98 @@
+"""The labels a training sees: fixed by a watermark, hashed, split into what is learnt from and what is measured on."""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from app.db import consensus, pools
+from app.db.tables import PoolData, Project
+from app.projects.targets import to_targets
+from app.services import Services
+
+FEW = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Rows of one pool with their labels."""
+
+    data: PoolData
+    rows: np.ndarray[Any, np.dtype[np.int64]]
+    values: list[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    train: list[Part]
+    measure: list[Part]
+    measured_on: str  # evaluation | holdout | none
+    digest: str = field(repr=False)
+
+    @property
+    def n_train(self) -> int:
+        return sum(len(part.rows) for part in self.train)
+
+    @property
+    def n_measure(self) -> int:
+        return sum(len(part.rows) for part in self.measure)
+
+
+def is_held_out(pool_id: str, rows: np.ndarray[Any, np.dtype[np.int64]], share: float) -> np.ndarray[Any, Any]:
+    """A fixed pseudo-random share of a pool's rows, by a hash of pool and row: the same in every training."""
+    salt = np.uint64(int.from_bytes(hashlib.sha256(pool_id.encode()).digest()[:8], "big"))
+    with np.errstate(over="ignore"):
+        mixed = (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) ^ salt
+        mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
+
+
+def collect_labels(session: Session, project: Project, watermark: int) -> Snapshot:
+    """With an evaluation pool everything else is learnt from. Without one a share of the labels that *came with* a
+    pool is held out, unless nothing would be left; rows that a ranking picked never are: they are no fair sample."""
+    kind = project.task["kind"]
+    evaluation = []
+    for pool, data in pools.pools_with_data(session, project.id, "evaluation"):
+        rows, values = consensus.labelled_rows(session, pool.id, kind=kind, watermark=watermark)
+        evaluation.append(Part(data=data, rows=rows, values=values))
+    has_evaluation = any(len(part.rows) for part in evaluation)
+    train: list[Part] = []
+    held_out: list[Part] = []
+    for pool, data in pools.pools_with_data(session, project.id, "candidates"):
+        rows, values = consensus.labelled_rows(session, pool.id, kind=kind, watermark=watermark)
+        apart = np.zeros(len(rows), dtype=bool)
+        if not has_evaluation and project.holdout > 0:
+            given = consensus.given_rows(session, pool.id, watermark=watermark)
+            apart = np.isin(rows, given) & is_held_out(pool.id, rows, project.holdout)
+        for part, chosen in ((train, ~apart), (held_out, apart)):
+            kept = np.flatnonzero(chosen)
+            part.append(Part(data=data, rows=rows[kept], values=[values[i] for i in kept]))
+    if not any(len(part.rows) for part in train):  # the few labels that there are teach more than they measure
+        train, held_out = held_out, []
+    measure = evaluation if has_evaluation else held_out
+    measured_on = "evaluation" if has_evaluation else "holdout" if any(len(p.rows) for p in held_out) else "none"
+    return Snapshot(train=train, measure=measure, measured_on=measured_on, digest=_digest(project, train))
+
+
+def _digest(project: Project, parts: list[Part]) -> str:
+    """SHA-256 over pools, rows and labels learnt from: equal digests mean equal training data."""
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(part.data.pool_id.encode())
+        sha.update(np.ascontiguousarray(part.rows).tobytes())
+        sha.update(np.ascontiguousarray(to_targets(project.task, part.values)).tobytes())
+    return sha.hexdigest()
+
+
+def gather(
+    services: Services, project: Project, parts: list[Part]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Features [N, *shape] and targets of some parts."""
+    filled = [part for part in parts if len(part.rows)]
+    x = np.concatenate([services.pool(part.data).rows(part.rows) for part in filled])
+    y = np.concatenate([to_targets(project.task, part.values) for part in filled])
+    return x.reshape(len(x), *project.input["shape"]), y

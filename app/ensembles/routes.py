@@ -1,0 +1,165 @@
+"""Ensembles: trained versions, their files, their predictions."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.db.jobs import ENDED
+from app.db.tables import Ensemble, EnsembleResult, Job, Prediction, Project
+from app.ensembles.predict import request_prediction
+from app.ensembles.request import request_training
+from app.ensembles.schemas import EnsembleOut, PredictionIn, PredictionJobOut, PredictionOut, TrainingIn, TrainingOut
+from app.errors import Conflict, NotFound
+from app.methods.schemas import as_json_or_none, posterior_of
+from app.projects.create import check_training
+from app.services import Services
+from app.views import ensemble_view, job_view, prediction_view
+from app.web.dependencies import Context, EdgeRoute, on
+from app.web.fields import Page, decode_cursor, encode_cursor
+from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.waiting import waits
+
+router = APIRouter(prefix="/v1", tags=["ensembles"], route_class=EdgeRoute)
+AT_ONCE = 1000
+
+
+def _training(services: Services, session: Session, *, job: Job, ensemble: Ensemble) -> TrainingOut:
+    return TrainingOut(job=job_view(session, job), ensemble=ensemble_view(session, ensemble))
+
+
+@router.post(
+    "/projects/{project_id}/ensembles", status_code=202, responses=problems_of_change(404), summary="Train an ensemble"
+)
+@waits(_training, job=Job, ensemble=Ensemble)
+def post_ensemble(
+    project_id: str,
+    context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
+    wanted: TrainingIn,
+    response: Response,
+) -> TrainingOut:
+    """Queues a training on all labels there are when it starts. Fresh from the seed unless `warm_start`. When the job
+    has succeeded the new version is the project's current ensemble, unless another is pinned."""
+    settings = context.services.settings
+    check_training(context.resource, wanted.posterior or posterior_of(context.resource.posterior), settings)
+    training = request_training(
+        context.session,
+        context.resource,
+        settings,
+        posterior=as_json_or_none(wanted.posterior),
+        n_members=wanted.n_members,
+        seed=wanted.seed,
+        warm_start=wanted.warm_start,
+    )
+    response.headers["Location"] = f"/v1/jobs/{training.job.id}"
+    return _training(context.services, context.session, job=training.job, ensemble=training.ensemble)
+
+
+@router.get("/projects/{project_id}/ensembles", responses=problems(404), summary="List ensembles")
+def list_ensembles(
+    project_id: str,
+    context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[EnsembleOut]:
+    query = select(Ensemble).where(Ensemble.project_id == project_id)
+    return page_by_id(
+        context.session, query, Ensemble.id, cursor, limit, lambda row: ensemble_view(context.session, row)
+    )
+
+
+@router.get("/ensembles/{ensemble_id}", responses=problems(404), summary="Get an ensemble")
+def get_ensemble(
+    ensemble_id: str, context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")]
+) -> EnsembleOut:
+    return ensemble_view(context.session, context.resource)
+
+
+@router.get(
+    "/ensembles/{ensemble_id}/file",
+    responses={
+        **problems(404, 409),
+        200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
+    },
+    response_class=StreamingResponse,
+    summary="Download an ensemble",
+)
+def get_file(
+    ensemble_id: str, context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")]
+) -> StreamingResponse:
+    """A safetensors file: `bensemble_core.load(path)` reads it, and `bensemble rank --ensemble` ranks with it."""
+    with context.services.database.read() as session:
+        result = session.get(EnsembleResult, ensemble_id)
+    if result is None:
+        raise Conflict(f"this ensemble is not trained; look at its job {context.resource.job_id}")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        async for chunk in context.services.objects.stream_async(result.file_key):
+            yield bytes(chunk)
+
+    name = f"ensemble-{context.resource.version}.safetensors"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Content-Length": str(result.n_bytes)}
+    return StreamingResponse(chunks(), media_type="application/octet-stream", headers=headers)
+
+
+def _predicting(services: Services, session: Session, *, job: Job, prediction: Prediction) -> PredictionJobOut:
+    return PredictionJobOut(job=job_view(session, job), prediction=_page(services, session, prediction))
+
+
+def _page(
+    services: Services, session: Session, prediction: Prediction, start: int = 0, limit: int = AT_ONCE
+) -> PredictionOut:
+    view, following = prediction_view(services, session, prediction, start=start, limit=limit)
+    return view.model_copy(update={"next_cursor": encode_cursor(following) if following is not None else None})
+
+
+@router.post(
+    "/ensembles/{ensemble_id}/predictions",
+    status_code=202,
+    responses=problems_of_change(404),
+    summary="Predict rows",
+)
+@waits(_predicting, job=Job, prediction=Prediction)
+def post_prediction(
+    ensemble_id: str,
+    context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")],
+    wanted: PredictionIn,
+    response: Response,
+) -> PredictionJobOut:
+    """For `rows` sent here, or all of a pool. With `Prefer: wait=30` the answer has the predictions in it, those of the
+    first 1,000 rows; `GET /v1/predictions/{id}` has the others, page by page, and all of them without that header."""
+    with context.services.database.read() as session:
+        project = session.get_one(Project, context.resource.project_id)
+    request = request_prediction(context.services, context.session, project, context.resource, wanted)
+    response.headers["Location"] = f"/v1/predictions/{request.prediction.id}"
+    return _predicting(context.services, context.session, job=request.job, prediction=request.prediction)
+
+
+@router.get("/predictions/{prediction_id}", responses=problems(404), summary="Get predictions")
+async def get_prediction(
+    prediction_id: str,
+    context: Annotated[Context[Prediction], on(Prediction, "read", parameter="prediction_id")],
+    request: Request,
+    wait: Annotated[float, Query(ge=0, le=30, description="Seconds to wait for the job to end.")] = 0.0,
+    cursor: Cursor = None,
+    limit: Limit = AT_ONCE,
+) -> PredictionOut:
+    after = decode_cursor(cursor, int)
+    start = max(after[0], 0) if after else 0
+    view = await run_in_threadpool(_read, context, start, limit)
+    if wait and view.status not in ENDED:
+        await request.app.state.watcher.wait(view.job_id, wait)
+        view = await run_in_threadpool(_read, context, start, limit)
+    return view
+
+
+def _read(context: Context[Prediction], start: int, limit: int) -> PredictionOut:
+    with context.services.database.read() as session:
+        prediction = session.get(Prediction, context.resource.id)
+        if prediction is None:
+            raise NotFound("this prediction was deleted")
+        return _page(context.services, session, prediction, start, limit)

@@ -1,0 +1,94 @@
+"""Ensembles: immutable, versioned, each with the labels it saw and how well it does."""
+
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from app.methods.schemas import PosteriorSpec
+from app.web.bodies.long import Long
+from app.web.fields import Flag, In, JobOut, Many, Number, Out, Seed, Storable, Whole
+
+
+class TrainingIn(In):
+    posterior: PosteriorSpec | None = Field(None, description="Default: the project's.")
+    n_members: Whole = Field(20, ge=1, le=100_000, description="Draws kept; an ensemble of S networks gives at most S.")
+    seed: Seed = 0
+    warm_start: Flag = Field(False, description="Start from the current ensemble's weights rather than fresh.")
+
+
+class EnsembleOut(Out):
+    id: str
+    project_id: str
+    version: int
+    status: str = Field(description="queued | running | succeeded | failed | cancelled")
+    is_current: bool
+    posterior: dict[str, Any]
+    n_members: int
+    seed: int
+    warm_start: bool
+    parent_id: str | None
+    job_id: str
+    origin: str = Field(description="request, round:<id> or schedule:<id>: who asked for it")
+    n_labels: int | None = Field(description="Labelled rows it was trained on.")
+    watermark: int | None = Field(description="Number of the newest label event it saw.")
+    snapshot_hash: str | None = Field(description="SHA-256 over exactly the rows and labels it saw.")
+    metrics: dict[str, Any] | None = Field(
+        description="Measured on `n` rows of `measured_on`: accuracy, nll, ece, brier, or rmse, nll, crps."
+    )
+    n_bytes: int | None
+    seconds: float | None
+    error: dict[str, Any] | None
+    created_at: datetime
+
+
+class TrainingOut(Out):
+    job: JobOut
+    ensemble: EnsembleOut
+
+
+class PredictionIn(In):
+    """Give `rows` of features, or `pool_id` for a whole pool."""
+
+    rows: Long[Many[Number]] | None = None
+    pool_id: Annotated[Storable, Field(max_length=36)] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.rows is None) == (self.pool_id is None):
+            raise ValueError("give either `rows` or `pool_id`")
+        return self
+
+
+class PredictionOut(Out):
+    id: str
+    ensemble_id: str
+    pool_id: str | None
+    status: str
+    job_id: str
+    n_rows: int | None
+    items: list[dict[str, Any]] | None = Field(
+        description="Classification: probabilities by class, entropy, mutual_information. Regression: mean, sd, "
+        "epistemic_sd, mutual_information. Null until the job has succeeded; for a pool page with `cursor`."
+    )
+    next_cursor: str | None
+    error: dict[str, Any] | None
+
+
+class PredictionJobOut(Out):
+    job: JobOut
+    prediction: PredictionOut
+
+
+class CurvePoint(Out):
+    ensemble_id: str
+    version: int
+    n_labels: int
+    metrics: dict[str, Any]
+    origin: str
+    created_at: datetime
+
+
+class LearningCurve(Out):
+    metric_set: str = Field(description="evaluation | holdout | none: what the newest point was measured on")
+    points: list[CurvePoint]

@@ -1,0 +1,196 @@
+"""The job that trains an ensemble on the labels there are when it starts, measures it and publishes it."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import bensemble_core as bc
+from app.db.tables import Ensemble, EnsembleResult, Project, Schedule
+from app.db.types import new_id
+from app.ensembles.collect_labels import FEW, Part, Snapshot, collect_labels, gather
+from app.errors import Malformed, Problem
+from app.methods.schemas import posterior_of
+from app.projects.create import check_training, likelihood_of, prior_of
+from app.queue.context import JobContext, JobFailed, still_there
+from app.rounds.open import Opened, open_following_round
+from app.schedules.fire import parking
+from app.services import Services, job_services
+
+logger = logging.getLogger(__name__)
+MEASURED_AT_ONCE = 8192
+
+
+def train_ensemble(job: JobContext) -> None:
+    started = time.monotonic()
+    services = job_services(job)
+    with job.database.read() as session:
+        gone = "the ensemble, or its project, was deleted before it was trained"
+        ensemble = still_there(session, Ensemble, job.payload["ensemble_id"], gone)
+        project = still_there(session, Project, ensemble.project_id, gone)
+        watermark = (job.checkpoint or {}).get("watermark", project.last_seq)
+        labels = collect_labels(session, project, watermark)
+        parent = session.get(EnsembleResult, ensemble.parent_id) if ensemble.warm_start else None
+    if labels.n_train == 0:
+        raise JobFailed(
+            {
+                "title": "Nothing to train on",
+                "detail": "No row of a candidate pool has an agreed label; label some rows.",
+                "status": 409,
+            }
+        )
+    if (job.checkpoint or {}).get("digest") != labels.digest:  # the first attempt, or a pool was deleted since
+        job.save_checkpoint({"watermark": watermark, "digest": labels.digest})
+    fitted = _fit(job, services, project, ensemble, labels, parent)
+    sampled = fitted.sample(ensemble.n_members, seed=ensemble.seed, at_most=True).to("cpu")
+    sampled, compiled = _compiled(job, sampled)
+    metrics = _measure(job, services, project, labels, sampled.to(job.device))
+    prefix = f"ensembles/{ensemble.id}/{job.token}"
+    _store(services, f"{prefix}/ensemble.safetensors", sampled.save)
+    _store(services, f"{prefix}/fitted.safetensors", fitted.save)
+    result = EnsembleResult(
+        ensemble_id=ensemble.id,
+        file_key=f"{prefix}/ensemble.safetensors",
+        fitted_key=f"{prefix}/fitted.safetensors",
+        n_bytes=services.objects.size(f"{prefix}/ensemble.safetensors"),
+        watermark=watermark,
+        snapshot_hash=labels.digest,
+        n_labels=labels.n_train,
+        n_members=sampled.n_members,
+        metrics=metrics,
+        seconds=time.monotonic() - started,
+    )
+    outcome = {"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": metrics, **compiled}
+    if sampled.notes:
+        outcome["notes"] = list(sampled.notes)
+    with job.finish(outcome) as session:
+        session.add(result)
+        session.flush()
+        for schedule_id in job.payload.get("schedule_ids", []):
+            _open_next(session, project, schedule_id, job)
+    services.objects.delete_prefix(f"snapshots/{ensemble.id}/")
+
+
+def _fit(
+    job: JobContext,
+    services: Services,
+    project: Project,
+    ensemble: Ensemble,
+    labels: Snapshot,
+    parent: EnsembleResult | None,
+) -> "bc.Fitted":
+    posterior = posterior_of(ensemble.posterior)
+    x, y = gather(services, project, labels.train)
+    checkpoint = dict(job.checkpoint or {})
+    resume = None
+    if "snapshot" in checkpoint:
+        resume = bc.load_tensors(services.objects.get(checkpoint["snapshot"]))
+    warm = bc.load(services.objects.local_path(parent.fitted_key)) if parent is not None else None
+    next_save = time.monotonic() + job.settings.checkpoint_seconds
+
+    def report(done: int, total: int, message: str, snapshot: Callable[[], dict[str, torch.Tensor]]) -> None:
+        nonlocal next_save
+        job.progress(done, total, message)
+        if time.monotonic() < next_save:
+            return
+        key = f"snapshots/{ensemble.id}/{job.token}-{new_id()}.safetensors"
+        services.objects.put(key, bc.save_tensors(snapshot()))
+        earlier = checkpoint.get("snapshot")
+        checkpoint["snapshot"] = key
+        job.save_checkpoint(dict(checkpoint))
+        if earlier:
+            services.objects.delete([earlier])
+        next_save = time.monotonic() + job.settings.checkpoint_seconds
+
+    try:
+        check_training(project, posterior, job.settings)
+        return bc.fit(
+            posterior,
+            project.model,
+            (x, y),
+            likelihood=likelihood_of(project.task),
+            prior=prior_of(project.task),
+            seed=ensemble.seed,
+            warm=warm,
+            resume=resume,
+            report=report,
+            device=job.device,
+        )
+    except (bc.BensembleError, ValueError, Malformed) as error:  # trying again would end the same way
+        raise JobFailed({"title": "The training failed", "detail": str(error), "status": 409}) from error
+
+
+def _compiled(job: JobContext, sampled: "bc.Ensemble") -> tuple["bc.Ensemble", dict[str, Any]]:
+    """The ensemble as it will be scored, and for the job's result how long compiling took or why it was left."""
+    if not job.settings.compile:
+        return sampled, {}
+    job.progress(0, 1, "compiling the network")
+    started = time.monotonic()
+    try:
+        made = sampled.compile()
+    except bc.InvalidModel as error:
+        logger.warning("the network is not compiled", extra={"reason": str(error)})
+        return sampled, {"compile_note": str(error)}
+    if not made.plan.compiled:
+        return made, {"compile_note": "networks of this kind run as batched products, where nothing is left to gain"}
+    return made, {"compile_seconds": time.monotonic() - started}
+
+
+def _measure(
+    job: JobContext, services: Services, project: Project, labels: Snapshot, ensemble: "bc.Ensemble"
+) -> dict[str, Any]:
+    if labels.n_measure == 0:
+        return {
+            "n": 0,
+            "measured_on": "none",
+            "warning": "Nothing to measure on: add a pool with purpose 'evaluation' and labels.",
+        }
+    evaluation = bc.metrics.Evaluation()
+    done = 0
+    for part in labels.measure:
+        for start in range(0, len(part.rows), MEASURED_AT_ONCE):
+            piece = slice(start, start + MEASURED_AT_ONCE)
+            chunk = Part(data=part.data, rows=part.rows[piece], values=part.values[piece])
+            x, y = gather(services, project, [chunk])
+            evaluation.add(ensemble.predict(x), torch.from_numpy(y).to(job.device))
+            done += len(y)
+            job.progress(done, labels.n_measure, "measuring")
+    metrics: dict[str, Any] = {**evaluation.result(), "measured_on": labels.measured_on}
+    if labels.measured_on == "holdout" and labels.n_measure < FEW:
+        metrics["warning"] = (
+            f"Measured on only {labels.n_measure} held-out rows; add a pool with purpose 'evaluation' to trust this."
+        )
+    return metrics
+
+
+def _store(services: Services, key: str, save: Callable[[Any], None]) -> None:
+    with services.objects.scratch() as folder:
+        path = folder / "file"
+        save(path)
+        services.objects.put_file(key, path, consume=True)
+
+
+def _open_next(session: Any, project: Project, schedule_id: str, job: JobContext) -> None:
+    """A schedule may ask for a round with the new ensemble; if that can't be, it says why and the training stands."""
+    schedule = session.get(Schedule, schedule_id)
+    if schedule is None or schedule.paused or schedule.then_open_round is None:
+        return
+    wanted = schedule.then_open_round
+    with parking(session, schedule):
+        try:
+            with session.begin_nested():
+                opened = open_following_round(session, project, job.settings, wanted, origin=f"schedule:{schedule_id}")
+            schedule.note = _shortfall(opened, wanted["k"])
+        except Problem as problem:
+            schedule.note = f"no round was opened: {problem.detail}"
+            logger.warning(
+                "schedule could not open a round", extra={"schedule_id": schedule_id, "reason": problem.detail}
+            )
+
+
+def _shortfall(opened: Opened | None, wanted: int) -> str | None:
+    if opened is None:
+        return "no round was opened: every row is labelled or skipped"
+    return f"the round has {opened.k} items, not {wanted}: no more rows are left" if opened.k < wanted else None

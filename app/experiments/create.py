@@ -1,0 +1,127 @@
+"""Create, check and change experiments."""
+
+from typing import Any
+
+import torch
+from sqlalchemy import exists, select, update
+from sqlalchemy.orm import Session
+
+from app.db.tables import DesignSession, Experiment, Observation, Proposal
+from app.db.types import new_id
+from app.errors import Conflict, Malformed
+from app.experiments.schemas import DesignVariable, ExperimentChange, ModelOut, OutcomeVariable
+from app.queue.context import storable
+from app.sessions.read_experiment import refusals
+from app.settings import Settings
+from bensemble_core import design
+from bensemble_core.design.spec.spaces import Variable
+
+MAX_NAME = 200
+PROBE_SECONDS = 20.0  # fifty times what any model of the catalogue takes
+
+
+def checked(spec: dict[str, Any]) -> design.Experiment:
+    """Read and probed, or refused with a pointer to the place."""
+    try:
+        with refusals(), design.limited(PROBE_SECONDS):
+            experiment = design.Experiment.from_spec(spec)
+    except design.TooMuchWork as error:
+        if error.seconds != PROBE_SECONDS:
+            raise  # of a nearer limit
+        raise Malformed(
+            f"to try this model out takes more than {error.seconds:g} s of computing; take fewer values of its "
+            "parameters, fewer outcomes or shorter expressions"
+        ) from error
+    if storable(spec) != spec:
+        raise Malformed("a text in this spec has a NUL or half of a surrogate pair, which no database keeps")
+    if len(experiment.spec.name) > MAX_NAME:
+        raise Malformed(f"a name has at most {MAX_NAME} characters, got {len(experiment.spec.name)}", pointer="/name")
+    return experiment
+
+
+def understood(settings: Settings, spec: dict[str, Any]) -> ModelOut:
+    """What a spec says, as long as a proposal may compute: whoever only asks keeps no thread from those who measure."""
+    try:
+        with design.limited(settings.design_seconds):
+            return describe(checked(spec), settings.max_design_work)
+    except design.TooMuchWork as error:
+        raise Conflict(
+            f"to try this model out takes more than {error.seconds:g} s of computing; take fewer values of its "
+            f"parameters or shorter expressions, or create the experiment, which may take {PROBE_SECONDS:g} s to try"
+        ) from error
+
+
+def create_experiment(session: Session, spec: dict[str, Any], experiment: design.Experiment) -> Experiment:
+    row = Experiment(id=new_id(), name=experiment.spec.name or "experiment", spec=spec, spec_hash=experiment.hash)
+    session.add(row)
+    session.flush()
+    return row
+
+
+def change_experiment(
+    session: Session, experiment_id: str, wanted: ExperimentChange, made: design.Experiment | None
+) -> Experiment:
+    """A spec can be replaced until a session has begun; what sessions compute meanwhile is then not written."""
+    row = session.get_one(Experiment, experiment_id, with_for_update=True)
+    if wanted.name is not None:
+        row.name = wanted.name
+    if made is not None and made.hash != row.spec_hash:
+        of_this = DesignSession.experiment_id == experiment_id
+        session.execute(update(DesignSession).where(of_this).values(version=DesignSession.version + 1))
+        ids = select(DesignSession.id).where(of_this)
+        has_begun = select(
+            exists().where(Proposal.session_id.in_(ids)) | exists().where(Observation.session_id.in_(ids))
+        )
+        if session.scalar(has_begun):
+            raise Conflict("a session of this experiment has begun, so its spec stays; create another experiment")
+        row.spec, row.spec_hash = dict(wanted.spec or {}), made.hash
+    session.flush()
+    return row
+
+
+def describe(experiment: design.Experiment, cap: float) -> ModelOut:
+    model = experiment.spec.model
+    work = experiment.work()
+    with refusals():
+        belief = experiment.posterior().method
+        method = experiment.method(_some_design(experiment))
+    return ModelOut(
+        name=experiment.spec.name,
+        spec_hash=experiment.hash,
+        parameters=list(model.prior.names),
+        targets=list(model.prior.targets),
+        designs=[_variable(variable) for variable in model.space.variables],
+        n_designs=len(model.space.all()) if model.space.is_listed else None,
+        outcomes=[
+            OutcomeVariable(
+                name=outcome.name,
+                family=_family(experiment, outcome.name),
+                is_discrete=outcome.family.is_discrete,
+                labels=list(outcome.labels),
+            )
+            for outcome in model.outcomes
+        ],
+        eig_method=method,
+        belief=belief,
+        evaluations=work.evaluations,
+        explanation=work.explanation,
+        is_job=work.evaluations > cap,
+    )
+
+
+def _family(experiment: design.Experiment, name: str) -> str:
+    stated = experiment.spec.source.get("outcome", {}).get(name)
+    return str(stated["family"]) if stated is not None else "table"
+
+
+def _some_design(experiment: design.Experiment) -> dict[str, Any]:
+    space = experiment.spec.model.space
+    row = space.all()[0] if space.is_listed else space.from_unit(torch.full((1, len(space.variables)), 0.5).double())[0]
+    return space.decode(row.tolist())
+
+
+def _variable(variable: Variable) -> DesignVariable:
+    if variable.kind == "values":
+        values = list(variable.labels) or [variable.decode(value) for value in variable.values]
+        return DesignVariable(name=variable.name, kind="values", values=values)
+    return DesignVariable(name=variable.name, kind=variable.kind, low=variable.low, high=variable.high)

@@ -1,0 +1,1 @@
+"""What reaches over all nouns: deleting, and sweeping files that nobody speaks of."""

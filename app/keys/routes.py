@@ -1,0 +1,55 @@
+"""API keys."""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from sqlalchemy import select
+
+from app.db.tables import ApiKey
+from app.db.types import database_time
+from app.errors import Forbidden, Malformed, NotFound
+from app.keys.schemas import KeyIn, KeyOut, NewKeyOut
+from app.web.auth import create_key
+from app.web.dependencies import Context, SecretRoute, anyone, is_id
+from app.web.fields import Page
+from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+
+router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=SecretRoute)
+
+
+@router.post("", status_code=201, responses=problems_of_change(), summary="Create an API key")
+def post_key(context: Annotated[Context[None], anyone("admin")], wanted: KeyIn) -> NewKeyOut:
+    """It can do, see and outlast no more than the key that makes it: one that is bound to projects or has an end has
+    to be given `project_ids` or `expires_at` within its own. The secret is shown in this answer only. An
+    Idempotency-Key is ignored here, since the answer is not stored."""
+    context.caller.refuse_wider(wanted.scopes, wanted.project_ids, wanted.expires_at)
+    if wanted.expires_at is not None and wanted.expires_at <= database_time(context.session):
+        raise Malformed("`expires_at` is in the past", pointer="/expires_at")
+    key, secret = create_key(
+        context.session,
+        name=wanted.name,
+        scopes=wanted.scopes,
+        project_ids=wanted.project_ids,
+        expires_at=wanted.expires_at,
+    )
+    return NewKeyOut(**KeyOut.model_validate(key).model_dump(), key=secret)
+
+
+@router.get("", responses=problems(), summary="List API keys")
+def list_keys(
+    context: Annotated[Context[None], anyone("admin")], cursor: Cursor = None, limit: Limit = 100
+) -> Page[KeyOut]:
+    if context.caller.project_ids is not None:
+        raise Forbidden("a key that is bound to projects can't list all keys")
+    return page_by_id(context.session, select(ApiKey), ApiKey.id, cursor, limit, KeyOut.model_validate)
+
+
+@router.delete("/{key_id}", status_code=204, responses=problems(404), summary="Revoke an API key")
+def delete_key(key_id: str, context: Annotated[Context[None], anyone("admin")]) -> None:
+    """At once and for good; the key stays listed, with the time of its end."""
+    key = context.session.get(ApiKey, key_id) if is_id(key_id) else None
+    own = context.caller.project_ids
+    if key is None or (own is not None and (key.project_ids is None or not own.issuperset(key.project_ids))):
+        raise NotFound(f"there is no key {key_id[:64]!r} that this key can see")
+    if key.revoked_at is None:
+        key.revoked_at = database_time(context.session)

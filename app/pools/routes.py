@@ -1,0 +1,200 @@
+"""Pools, their files and their items."""
+
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.db import consensus, pools
+from app.db.tables import Job, Pool, Project
+from app.housekeeping.delete import delete_pool
+from app.pools.create import create_pool
+from app.pools.receive_file import queue_ingest, receive_file, refuse_second_file
+from app.pools.schemas import IngestOut, ItemOut, PoolIn, PoolOut
+from app.services import Services
+from app.storage.readers import Columns
+from app.views import job_view, pool_view
+from app.web.bodies.receive import Received
+from app.web.dependencies import Context, EdgeRoute, on
+from app.web.fields import Page, decode_cursor, encode_cursor
+from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.waiting import waits
+
+router = APIRouter(prefix="/v1", tags=["pools"], route_class=EdgeRoute)
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PoolIn"}}},
+    }
+}
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_KINDS = (
+    "application/x-npy",
+    "application/vnd.apache.parquet",
+    "application/vnd.apache.arrow.file",
+    "application/vnd.apache.arrow.stream",
+    "text/csv",
+    "application/x-ndjson",
+)
+_FILE = {"requestBody": {"required": True, "content": dict.fromkeys(_KINDS, _BINARY)}}
+
+
+@router.post(
+    "/projects/{project_id}/pools",
+    status_code=201,
+    responses=problems_of_change(404),
+    openapi_extra=_BODY,
+    summary="Create a pool",
+)
+async def post_pool(
+    project_id: str,
+    context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
+    request: Received,
+    response: Response,
+) -> PoolOut:
+    """With `rows` the pool is ready at once: good for up to some 10,000 rows. For more, send only the name here and
+    then the file with `PUT /v1/pools/{id}/data`: npy is ten times faster to send than JSON."""
+    wanted = await request.parse_as(PoolIn)
+    view = await run_in_threadpool(_create, context, wanted)
+    response.headers["Location"] = f"/v1/pools/{view.id}"
+    return view
+
+
+def _create(context: Context[Project], wanted: PoolIn) -> PoolOut:
+    caller = context.caller
+    pool = create_pool(
+        context.services,
+        context.session,
+        context.resource,
+        wanted,
+        annotator=caller.name,
+        key_id=caller.key_id or None,
+    )
+    return pool_view(context.session, pool)
+
+
+@router.get("/projects/{project_id}/pools", responses=problems(404), summary="List pools")
+def list_pools(
+    project_id: str,
+    context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[PoolOut]:
+    query = select(Pool).where(Pool.project_id == project_id)
+    return page_by_id(context.session, query, Pool.id, cursor, limit, lambda row: pool_view(context.session, row))
+
+
+def _ingest(services: Services, session: Session, *, job: Job, pool: Pool) -> IngestOut:
+    return IngestOut(job=job_view(session, job), pool=pool_view(session, pool))
+
+
+Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
+
+
+@router.put(
+    "/pools/{pool_id}/data",
+    status_code=202,
+    responses=problems_of_change(404),
+    openapi_extra=_FILE,
+    summary="Send a pool's rows as a file",
+)
+@waits(_ingest, job=Job, pool=Pool)
+async def put_data(
+    pool_id: str,
+    context: Annotated[Context[Pool], on(Pool, "write", parameter="pool_id")],
+    request: Request,
+    response: Response,
+    key: Column = None,
+    label: Column = None,
+    payload: Column = None,
+) -> IngestOut:
+    """The body is the file itself, its format given by Content-Type: npy `[N, width]`, Parquet, Arrow, CSV with a
+    header, or NDJSON. Features are the list column `x`, or all other numeric columns in order. `key`, `label` and
+    `payload` name the columns of that meaning (by default those words, if there are such columns). The first rows are
+    checked before the answer; the rest by the job, and the pool is `ready` when it has succeeded. `notes` in the job's
+    `result` name the columns that were not used. Nothing of a file with a mistake is kept."""
+    project = await run_in_threadpool(_project_for_file, context)
+    upload = await receive_file(
+        context.services,
+        project,
+        context.resource,
+        request.stream(),
+        content_type=request.headers.get("content-type"),
+        columns=Columns(key=key, label=label, payload=payload),
+    )
+    answer = await run_in_threadpool(_queue, context, upload)
+    response.headers["Location"] = f"/v1/jobs/{answer.job.id}"
+    return answer
+
+
+def _project_for_file(context: Context[Pool]) -> Project:
+    with context.services.database.read() as session:
+        refuse_second_file(session, context.resource)
+        return session.get_one(Project, context.resource.project_id)
+
+
+def _queue(context: Context[Pool], upload: Any) -> IngestOut:
+    caller = context.caller
+    job = queue_ingest(
+        context.services,
+        context.session,
+        context.resource,
+        upload,
+        annotator=caller.name,
+        key_id=caller.key_id or None,
+    )
+    pool = context.session.get_one(Pool, context.resource.id)
+    return _ingest(context.services, context.session, job=job, pool=pool)
+
+
+@router.get("/pools/{pool_id}", responses=problems(404), summary="Get a pool")
+def get_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")]) -> PoolOut:
+    return pool_view(context.session, context.resource)
+
+
+@router.delete("/pools/{pool_id}", status_code=204, responses=problems(404), summary="Delete a pool")
+def remove_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "write", parameter="pool_id")]) -> None:
+    """With its labels, rankings and rounds. Ensembles trained on it stay."""
+    delete_pool(context.session, context.resource)
+
+
+@router.get("/pools/{pool_id}/items", responses=problems(404, 409), summary="List a pool's rows")
+def list_items(
+    pool_id: str,
+    context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+    features: Annotated[bool, Query(description="Include the numbers of each row as `x`.")] = False,
+) -> Page[ItemOut]:
+    after = decode_cursor(cursor, int)
+    return _items(context, context.session, after[0] + 1 if after else 0, limit, features)
+
+
+def _items(context: Context[Pool], session: Session, start: int, limit: int, features: bool) -> Page[ItemOut]:
+    data = pools.data_of(session, context.resource)
+    rows = range(max(start, 0), min(max(start, 0) + limit, data.n_rows))
+    files = context.services.pool(data)
+    numbers = np.arange(rows.start, max(rows.stop, rows.start))
+    kind = session.get_one(Project, context.resource.project_id).task["kind"]
+    said = consensus.verdicts(session, data.pool_id, list(rows), kind=kind)
+    x = files.rows(numbers).tolist() if features else [None] * len(rows)
+    items = []
+    for row, key, payload, vector in zip(rows, files.keys(numbers), files.payloads(numbers), x, strict=True):
+        verdict = said.get(row)
+        items.append(
+            ItemOut(
+                row=row,
+                key=key,
+                payload=payload,
+                status=verdict.status if verdict else "unlabelled",
+                label=verdict.value if verdict else None,
+                n_annotators=verdict.n_annotators if verdict else 0,
+                x=vector,
+            )
+        )
+    return Page(
+        items=items, next_cursor=encode_cursor(rows.stop - 1) if len(rows) and rows.stop < data.n_rows else None
+    )

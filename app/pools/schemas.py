@@ -1,0 +1,69 @@
+"""Pools of rows, and their items."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+
+from app.web.bodies.long import Long
+from app.web.fields import Flag, In, JobOut, Many, Name, Number, Out, Storable
+
+Purpose = Literal["candidates", "evaluation"]
+
+
+def _one_of(value: Any, parse: ValidatorFunctionWrapHandler) -> Any:
+    """One refusal in place of one for each type that it might have been."""
+    try:
+        return parse(value)
+    except ValidationError:
+        raise ValueError("a label is text, a finite number, true, false, or a list of finite numbers") from None
+
+
+LabelValue = Annotated[Flag | int | Number | Storable | Many[Number], WrapValidator(_one_of)]
+Key = Annotated[Storable, Field(min_length=1, max_length=500)]
+
+
+class PoolIn(In):
+    name: Name
+    purpose: Purpose = Field(
+        "candidates",
+        description="`candidates` are ranked and labelled; `evaluation` comes with labels and is only measured on.",
+    )
+    rows: Long[Many[Number]] | None = Field(
+        None, description="Features, one list a row. Leave out to send a file with PUT /v1/pools/{id}/data."
+    )
+    keys: Long[Key] | None = Field(None, description="Your own name for each row; distinct. Default: the row number.")
+    payloads: Long[JsonValue] | None = Field(None, description="Anything to show an annotator: a text, a URL, …")
+    labels: Long[LabelValue | None] | None = Field(
+        None, description="Labels you already have; null where unknown. Over 100,000: send a file."
+    )
+
+
+class PoolOut(Out):
+    id: str
+    project_id: str
+    name: str
+    purpose: str
+    status: str = Field(description="empty | ingesting | ready | failed")
+    n_rows: int
+    n_labelled: int
+    n_skipped: int
+    n_bytes: int
+    error: dict[str, Any] | None = Field(description="Why the last ingest failed.")
+    job_id: str | None
+    created_at: datetime
+
+
+class IngestOut(Out):
+    job: JobOut
+    pool: PoolOut
+
+
+class ItemOut(Out):
+    row: int
+    key: str
+    payload: JsonValue = None
+    status: str = Field(description="unlabelled | labelled | open (annotators disagree) | skipped")
+    label: Any = None
+    n_annotators: int = 0
+    x: list[float] | None = Field(None, description="The features, if asked for with features=true.")

@@ -1,0 +1,114 @@
+"""Turn rows into an immutable pool, and publish it together with the labels that came with them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import insert, update
+from sqlalchemy.orm import Session
+
+from app.db import projects
+from app.db.tables import Label, Pool, PoolData, Project
+from app.errors import Malformed
+from app.projects.targets import parse_label, row_width
+from app.schedules.fire import count_labels
+from app.services import Services
+from app.storage.pools import PoolWriter
+from app.storage.readers import BadData, Batch
+
+LABELS_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredPool:
+    prefix: str
+    n_rows: int
+    n_bytes: int
+    labels: list[tuple[int, Any]]  # (row, value), at most one a row
+
+
+def write_pool(
+    services: Services,
+    prefix: str,
+    project: Project,
+    purpose: str,
+    batches: Iterable[Batch],
+    *,
+    report: Callable[[int], None] = lambda n_rows: None,
+) -> StoredPool:
+    """Nothing stays under the prefix if a row turns out to be wrong."""
+    labels: list[tuple[int, Any]] = []
+    width, shard_bytes = row_width(project.input), services.settings.shard_bytes
+    with PoolWriter(services.objects, prefix, width=width, shard_bytes=shard_bytes) as writer:
+        n_rows = 0
+        for batch in batches:
+            writer.add(batch)
+            labels += given_labels(project.task, batch, n_rows)
+            n_rows += len(batch)
+            report(n_rows)
+        if purpose == "evaluation" and not labels:
+            raise BadData(
+                "An evaluation pool comes with labels, and these rows have none; send `labels`, or name their column.",
+                column="label",
+            )
+        manifest = writer.finish()
+    return StoredPool(prefix=prefix, n_rows=manifest["n_rows"], n_bytes=manifest["bytes"], labels=labels)
+
+
+def given_labels(task: dict[str, Any], batch: Batch, first_row: int) -> list[tuple[int, Any]]:
+    given = []
+    for i, value in enumerate(batch.labels or ()):
+        if value is None or value == "":
+            continue
+        try:
+            given.append((first_row + i, parse_label(task, value)))
+        except Malformed as problem:
+            raise BadData(f"Row {first_row + i}: {problem.detail}.", row=first_row + i, column="label") from problem
+    return given
+
+
+def publish_pool(
+    services: Services,
+    session: Session,
+    project: Project,
+    pool: Pool,
+    stored: StoredPool,
+    *,
+    annotator: str,
+    key_id: str | None,
+) -> list[str]:
+    """Rows and labels appear together. Labels of candidates count for schedules; returns the jobs set off."""
+    session.add(
+        PoolData(
+            pool_id=pool.id,
+            prefix=stored.prefix,
+            n_rows=stored.n_rows,
+            n_bytes=stored.n_bytes,
+            n_given_labels=len(stored.labels),
+        )
+    )
+    session.flush()
+    if not stored.labels:
+        return []
+    session.execute(update(Pool).where(Pool.id == pool.id).values(n_labelled=len(stored.labels)))
+    first, now = projects.take_label_numbers(session, project.id, len(stored.labels))
+    for start in range(0, len(stored.labels), LABELS_AT_ONCE):
+        session.execute(
+            insert(Label),
+            [
+                {
+                    "project_id": project.id,
+                    "seq": first + start + i,
+                    "pool_id": pool.id,
+                    "row": row,
+                    "annotator": annotator,
+                    "action": "label",
+                    "value": value,
+                    "source": "pool",
+                    "created_at": now,
+                    "key_id": key_id,
+                }
+                for i, (row, value) in enumerate(stored.labels[start : start + LABELS_AT_ONCE])
+            ],
+        )
+    return count_labels(services, session, project, len(stored.labels)) if pool.purpose == "candidates" else []

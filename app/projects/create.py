@@ -1,0 +1,87 @@
+"""Create a project, refusing a model or posterior that could never be trained on its rows."""
+
+import math
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+import bensemble_core as bc
+from app.db.tables import Project
+from app.db.types import new_id
+from app.errors import Malformed
+from app.methods.schemas import as_json
+from app.projects.schemas import ProjectIn
+from app.settings import Settings
+from bensemble_core.priors import DEFAULT_PRIOR
+
+
+def create_project(session: Session, wanted: ProjectIn, settings: Settings) -> Project:
+    task = wanted.task.model_dump()
+    if "prior" not in wanted.task.model_fields_set:  # a method may learn the prior that nobody named
+        del task["prior"]
+    project = Project(
+        id=new_id(),
+        name=wanted.name,
+        task=task,
+        input=wanted.input.model_dump(),
+        model=as_json(wanted.model),
+        posterior=as_json(wanted.posterior),
+        holdout=wanted.holdout,
+    )
+    check_training(project, wanted.posterior, settings)
+    session.add(project)
+    session.flush()
+    return project
+
+
+def n_outputs(task: dict[str, Any]) -> int:
+    if task["kind"] == "classification":
+        return len(task["classes"])
+    return int(task["outputs"]) * (2 if task["noise"] == "by_row" else 1)
+
+
+def likelihood_of(task: dict[str, Any]) -> Any:
+    if task["kind"] == "classification":
+        return bc.Categorical(classes=task["classes"])
+    return bc.HeteroscedasticGaussian() if task["noise"] == "by_row" else bc.Gaussian()
+
+
+def prior_of(task: dict[str, Any]) -> bc.Normal | None:
+    if "prior" not in task:
+        return DEFAULT_PRIOR
+    return None if task["prior"] is None else bc.Normal(**task["prior"])
+
+
+def check_training(project: Project, posterior: Any, settings: Settings) -> None:
+    """Everything that decides whether a training can be done and how long it takes, checked before any is stored."""
+    shape = project.input["shape"]
+    if math.prod(shape) > settings.max_width:
+        raise Malformed(
+            f"a row has {math.prod(shape):,} numbers; the cap is {settings.max_width:,}", pointer="/input/shape"
+        )
+    try:
+        n_parameters = bc.count_parameters(project.model, shape, n_outputs(project.task))
+    except bc.BensembleError as error:
+        raise Malformed(str(error), pointer="/model") from error
+    if n_parameters > settings.max_parameters:
+        raise Malformed(
+            f"the model has {n_parameters:,} weights; the cap is {settings.max_parameters:,}", pointer="/model"
+        )
+    cost = posterior.cost(n_parameters)
+    if cost > settings.max_training_cost:
+        raise Malformed(
+            f"members × weights × epochs is {cost:.3g}; the cap is {settings.max_training_cost:.3g}. "
+            "Take fewer members or epochs, or a smaller model.",
+            pointer="/posterior",
+        )
+    try:
+        bc.check(
+            posterior,
+            project.model,
+            likelihood=likelihood_of(project.task),
+            prior=prior_of(project.task),
+            input_shape=shape,
+            n_targets=project.task.get("outputs", 1),
+        )
+    except bc.BensembleError as error:
+        raise Malformed(str(error), pointer="/posterior") from error

@@ -1,0 +1,95 @@
+"""A project: the question that is asked of the data, and how it is answered."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from app.methods.schemas import ModelSpec, PosteriorSpec
+from app.methods.unions import one_of
+from app.web.fields import In, Name, Number, Out, Storable, Whole
+
+ClassName = Annotated[
+    Storable,
+    Field(min_length=1, max_length=200),
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+]
+
+
+class Prior(In):
+    scale: Number = Field(gt=0, le=1e6, description="Standard deviation of every weight, inputs being standardised.")
+
+
+Weights = Annotated[
+    Prior | None,
+    Field(
+        description='Normal prior on every weight: `{"scale": 1.0}` if left out; null is maximum likelihood.',
+    ),
+]
+
+
+class Classification(In):
+    kind: Literal["classification"]
+    classes: list[ClassName] = Field(min_length=2, max_length=10_000, description="Names; numbers become text.")
+    prior: Weights = Prior(scale=1.0)
+
+    @field_validator("classes")
+    @classmethod
+    def _distinct(cls, classes: list[str]) -> list[str]:
+        if len(set(classes)) < len(classes):
+            raise ValueError("the class names must differ from each other")
+        return classes
+
+
+class Regression(In):
+    kind: Literal["regression"]
+    outputs: Whole = Field(1, ge=1, le=1000)
+    noise: Literal["constant", "by_row"] = Field(
+        "constant", description="`constant`: one learnt noise for all rows; `by_row`: the network predicts it."
+    )
+    prior: Weights = Prior(scale=1.0)
+
+
+if TYPE_CHECKING:
+    Task = Classification | Regression
+else:
+    Task = one_of((Classification, Regression), "kind")
+
+
+class Input(In):
+    shape: list[Annotated[Whole, Field(ge=1, le=1_000_000)]] = Field(
+        min_length=1, max_length=4, description="Of one row: [64], or [channels, height, width] for conv nets."
+    )
+
+
+class ProjectIn(In):
+    name: Name
+    task: Task
+    input: Input
+    model: ModelSpec = Field(default_factory=lambda: {"name": "mlp"}, validate_default=True)
+    posterior: PosteriorSpec = Field(default_factory=lambda: {"name": "deep_ensemble"}, validate_default=True)
+    holdout: float = Field(
+        0.2,
+        ge=0,
+        lt=1,
+        description="Share of the labels that came with a pool kept for metrics, where there is no evaluation pool.",
+    )
+
+
+class ProjectOut(Out):
+    id: str
+    name: str
+    task: dict[str, Any]
+    input: dict[str, Any]
+    model: dict[str, Any]
+    posterior: dict[str, Any]
+    holdout: float
+    current_ensemble_id: str | None
+    is_pinned: bool
+    created_at: datetime
+
+
+class CurrentIn(In):
+    ensemble_id: Annotated[Storable, Field(max_length=36)] | None = Field(
+        description="The ensemble to use from now on; null goes back to the newest."
+    )

@@ -1,0 +1,146 @@
+"""Rankings."""
+
+import csv
+import io
+import json
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.db.tables import Job, Pool, Project, Ranking
+from app.db.types import new_id
+from app.errors import Conflict
+from app.labels.routes import _cell
+from app.methods.schemas import as_json_or_none
+from app.rankings.replay import replay_ranking
+from app.rankings.request import RankingRequest, request_ranking, store_target
+from app.rankings.schemas import RankingIn, RankingJobOut, RankingOut
+from app.services import Services
+from app.views import job_view, ranking_view
+from app.web.dependencies import Context, EdgeRoute, on
+from app.web.fields import Page
+from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.waiting import waits
+
+router = APIRouter(prefix="/v1", tags=["rankings"], route_class=EdgeRoute)
+
+
+def _ranking(services: Services, session: Session, *, job: Job, ranking: Ranking) -> RankingJobOut:
+    return RankingJobOut(job=job_view(session, job), ranking=ranking_view(services, session, ranking, with_items=True))
+
+
+@router.post("/pools/{pool_id}/rankings", status_code=202, responses=problems_of_change(404), summary="Rank a pool")
+@waits(_ranking, job=Job, ranking=Ranking)
+def post_ranking(
+    pool_id: str,
+    context: Annotated[Context[Pool], on(Pool, "label", parameter="pool_id")],
+    wanted: RankingIn,
+    response: Response,
+) -> RankingJobOut:
+    """Which k rows to label next. `acquisition` scores every row that is neither labelled nor skipped, `selection`
+    takes k of them. Name neither, and classes are ranked by `margin` with `top_k`, numbers by `power` on the members'
+    spread (`predictive_variance`, epistemic); the ranking shows what was taken. The same pool, ensemble, labels,
+    options and seed give the same order. Before there is an ensemble, `{"selection": {"name": "typiclust"}}`,
+    `kcenter` and `{"acquisition": {"name": "random"}}` work, and a request that names neither is answered with
+    typiclust; the ranking's `notes` say so. Scores are kept: in the job's
+    `result`, `n_forward` is how many rows had to go through the ensemble to be scored, 0 if all had been before."""
+    with context.services.database.read() as session:
+        project = session.get_one(Project, context.resource.project_id)
+    ranking_id = new_id()
+    name = wanted.acquisition.name if wanted.acquisition is not None else None
+    target = store_target(context.services, project, ranking_id, name, wanted.target)
+    request = request_ranking(
+        context.session,
+        project,
+        context.resource,
+        context.services.settings,
+        acquisition=as_json_or_none(wanted.acquisition),
+        selection=as_json_or_none(wanted.selection),
+        k=wanted.k,
+        seed=wanted.seed,
+        ensemble_id=wanted.ensemble_id,
+        target=target,
+        ranking_id=ranking_id,
+    )
+    return _accepted(context, request, response)
+
+
+@router.post(
+    "/rankings/{ranking_id}/replay",
+    status_code=202,
+    responses=problems_of_change(404),
+    summary="Make a ranking again",
+)
+@waits(_ranking, job=Job, ranking=Ranking)
+def post_replay(
+    ranking_id: str,
+    context: Annotated[Context[Ranking], on(Ranking, "label", parameter="ranking_id")],
+    response: Response,
+) -> RankingJobOut:
+    """Runs the stored request once more: the same ensemble (or none, if there was none), options, seed and target,
+    and the labels as they stood at its `watermark`. A new ranking with the identical items comes of it, whatever has
+    been labelled or trained since; `replay_of` says whose. Answered with 409 if something it needs was deleted: the
+    ensemble, the target pool, or another pool whose labelled rows the selection kept away from."""
+    return _accepted(context, replay_ranking(context.services, context.session, context.resource), response)
+
+
+def _accepted(context: Context[Any], request: RankingRequest, response: Response) -> RankingJobOut:
+    response.headers["Location"] = f"/v1/jobs/{request.job.id}"
+    return _ranking(context.services, context.session, job=request.job, ranking=request.ranking)
+
+
+@router.get("/pools/{pool_id}/rankings", responses=problems(404), summary="List a pool's rankings")
+def list_rankings(
+    pool_id: str,
+    context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[RankingOut]:
+    """Without their items; get one for these."""
+    query = select(Ranking).where(Ranking.pool_id == pool_id)
+    return page_by_id(
+        context.session,
+        query,
+        Ranking.id,
+        cursor,
+        limit,
+        lambda row: ranking_view(context.services, context.session, row, with_items=False),
+    )
+
+
+@router.get(
+    "/rankings/{ranking_id}",
+    responses={
+        **problems(404, 409),
+        200: {
+            "content": {"text/csv": {"schema": {"type": "string"}}},
+            "description": "The ranking, or its items as CSV: rank, row, key, score, payload, value and measure "
+            "(what the value is), with explain=true also explanation, as JSON. A key or payload that a spreadsheet "
+            "would run as a formula (`=…`) gets a leading apostrophe; `row` names the row as it is.",
+        },
+    },
+    response_model=RankingOut,
+    summary="Get a ranking",
+)
+def get_ranking(
+    ranking_id: str,
+    context: Annotated[Context[Ranking], on(Ranking, "read", parameter="ranking_id")],
+    format: Literal["json", "csv"] = "json",
+    explain: Annotated[bool, Query(description="Say of each item why it was chosen.")] = False,
+) -> Any:
+    view = ranking_view(context.services, context.session, context.resource, with_items=True, explain=explain)
+    if format == "json":
+        return view
+    if view.items is None:
+        raise Conflict(f"this ranking is {view.status}; there are no items to give as CSV")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["rank", "row", "key", "score", "payload", "value", "measure", *["explanation"] * explain])
+    for item in view.items:
+        payload = item.payload if isinstance(item.payload, str) or item.payload is None else json.dumps(item.payload)
+        why = json.dumps(item.explanation) if item.explanation is not None else None
+        known = [item.rank, item.row, _cell(item.key), item.score, _cell(payload), item.value, view.measure]
+        writer.writerow([*known, *[why] * explain])
+    return Response(buffer.getvalue(), media_type="text/csv")

@@ -1,0 +1,116 @@
+"""Rounds."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.db.tables import Job, PoolData, Project, Round
+from app.labels.record import in_round, read_labels, record_labels
+from app.labels.routes import labels_with_jobs, triggered_jobs
+from app.labels.schemas import LabelsOut, RoundLabelsIn
+from app.rankings.stored import stored_round
+from app.rounds.advance import count_open
+from app.rounds.close import close_round
+from app.rounds.open import open_round
+from app.rounds.reserve import reserve_items
+from app.rounds.schemas import NextIn, NextItem, NextOut, RoundIn, RoundJobOut, RoundOut
+from app.services import Services
+from app.views import job_view, payloads_of, round_view
+from app.web.dependencies import Context, EdgeRoute, on
+from app.web.fields import Page
+from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.waiting import waits, waits_for
+
+router = APIRouter(prefix="/v1", tags=["rounds"], route_class=EdgeRoute)
+
+
+def _round(services: Services, session: Session, *, job: Job, round: Round) -> RoundJobOut:
+    return RoundJobOut(job=job_view(session, job), round=round_view(session, round))
+
+
+@router.post(
+    "/projects/{project_id}/rounds", status_code=202, responses=problems_of_change(404), summary="Open a round"
+)
+@waits(_round, job=Job, round=Round)
+def post_round(
+    project_id: str,
+    context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
+    wanted: RoundIn,
+    response: Response,
+) -> RoundJobOut:
+    """Ranks the pool and queues the k best rows for annotators, who take them with `next`. When every item has been
+    labelled or skipped by `overlap` annotators the round is complete, and a new ensemble is trained."""
+    opened = open_round(context.session, context.resource, context.services.settings, stored_round(wanted))
+    response.headers["Location"] = f"/v1/jobs/{opened.job.id}"
+    return _round(context.services, context.session, job=opened.job, round=opened.round)
+
+
+@router.get("/projects/{project_id}/rounds", responses=problems(404), summary="List rounds")
+def list_rounds(
+    project_id: str,
+    context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[RoundOut]:
+    query = select(Round).where(Round.project_id == project_id)
+    return page_by_id(context.session, query, Round.id, cursor, limit, lambda row: round_view(context.session, row))
+
+
+@router.get("/rounds/{round_id}", responses=problems(404), summary="Get a round")
+def get_round(round_id: str, context: Annotated[Context[Round], on(Round, "read", parameter="round_id")]) -> RoundOut:
+    return round_view(context.session, context.resource)
+
+
+@router.post("/rounds/{round_id}/next", responses=problems_of_change(404), summary="Take the next items to label")
+def post_next(
+    round_id: str, context: Annotated[Context[Round], on(Round, "label", parameter="round_id")], wanted: NextIn
+) -> NextOut:
+    """Items that this annotator has open come first, then the best that nobody holds. Nobody else gets them until
+    they are answered or the hold lapses. An empty list means there is nothing left for this annotator."""
+    services, session = context.services, context.session
+    reserved = reserve_items(
+        session,
+        context.resource,
+        annotator=wanted.annotator or context.caller.name,
+        count=wanted.count,
+        reserve_seconds=services.settings.reserve_seconds,
+    )
+    rows = [item.row for item in reserved]
+    payloads = payloads_of(services, session, context.resource.pool_id, rows)
+    keys = services.pool(session.get_one(PoolData, context.resource.pool_id)).keys(rows) if rows else []
+    items = [
+        NextItem(rank=item.rank, row=item.row, key=key, payload=payload, expires_at=item.expires_at)
+        for item, key, payload in zip(reserved, keys, payloads, strict=True)
+    ]
+    return NextOut(items=items, n_left=count_open(session, context.resource))
+
+
+@router.post(
+    "/rounds/{round_id}/labels", status_code=201, responses=problems_of_change(404), summary="Label items of a round"
+)
+@waits_for(triggered_jobs, labels_with_jobs)
+def post_round_labels(
+    round_id: str, context: Annotated[Context[Round], on(Round, "label", parameter="round_id")], wanted: RoundLabelsIn
+) -> LabelsOut:
+    """As `POST /v1/projects/{id}/labels`, for rows of this round only."""
+    with context.services.database.read() as session:
+        project = session.get_one(Project, context.resource.project_id)
+    labels = read_labels(wanted.labels, cap=context.services.settings.max_labels_per_request)
+    recorded = record_labels(
+        context.services,
+        context.session,
+        project,
+        in_round(context.resource, labels),
+        default_annotator=context.caller.name,
+        key_id=context.caller.key_id or None,
+        within=context.resource,
+    )
+    return LabelsOut(accepted=len(recorded.labels), labels=recorded.labels, triggered=recorded.triggered)
+
+
+@router.post("/rounds/{round_id}/close", responses=problems_of_change(404), summary="Close a round early")
+def post_close(round_id: str, context: Annotated[Context[Round], on(Round, "write", parameter="round_id")]) -> RoundOut:
+    """What was labelled stays labelled; no training is set off."""
+    return round_view(context.session, close_round(context.session, context.resource))

@@ -1,0 +1,183 @@
+"""Observations, and what follows from them: the posterior, the EIG of designs, the stopping rules."""
+
+import csv
+import io
+import json
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy.orm import Session
+
+from app.db.jobs import FAILED
+from app.db.tables import DesignSession, Job
+from app.design_views import observation_view, proposals_of_job, round_view
+from app.errors import Malformed
+from app.experiments.schemas import Design
+from app.labels.routes import _cell
+from app.services import Services
+from app.sessions.read_posterior import Form, read_eig, read_posterior, read_stop
+from app.sessions.read_rounds import Columns, read_columns, read_rounds
+from app.sessions.record import record_observation
+from app.sessions.schemas import EigOut, ObservationIn, ObservationOut, PosteriorOut, RoundOut, StandingOut
+from app.sessions.undo import undo_observation
+from app.views import job_view
+from app.web.dependencies import Context, EdgeRoute, computes, on
+from app.web.fields import Page, decode_cursor, encode_cursor
+from app.web.problems import Cursor, Limit, problems, problems_of_change
+from app.web.waiting import First, waits_for
+
+router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["sessions"], route_class=EdgeRoute)
+_DESIGNS = TypeAdapter(list[Design])
+MAX_ASKED = 1000
+
+
+def _next_job(first: First) -> list[str]:
+    return [first["next_job"]["id"]] if first["next_job"] else []
+
+
+def _followed(services: Services, session: Session, first: First) -> ObservationOut:
+    """With what the job for the next design has come to."""
+    job = session.get_one(Job, first["next_job"]["id"])
+    ended = job.error["detail"] if job.error else f"its job is {job.status}"
+    news = {
+        "next": proposals_of_job(session, job),
+        "next_job": job_view(session, job),
+        "next_problem": f"the outcome is recorded, the next design is not: {ended}" if job.status in FAILED else None,
+    }
+    return ObservationOut(**{**first, **news})
+
+
+@router.post("/observations", status_code=201, responses=problems_of_change(404), summary="Record an outcome")
+@waits_for(_next_job, _followed)
+@computes
+def post_observation(
+    session_id: str,
+    context: Annotated[Context[DesignSession], on(DesignSession, "label", parameter="session_id")],
+    given: ObservationIn,
+    next: Annotated[bool, Query(description="Propose the next design in the same answer.")] = False,
+) -> ObservationOut:
+    """What was run and what came out. The design may differ from the proposed one, and a proposal may be stale or
+    abandoned: what was run is what counts. Without `proposal_id` the outcome answers the oldest pending proposal of
+    that design, if there is one. The same outcome of a proposal can be sent again; another one is refused."""
+    cap = context.services.settings.max_design_work
+    recorded = record_observation(context.services, context.session, session_id, given, proposes=next, cap=cap)
+    return observation_view(context.session, recorded)
+
+
+@router.delete("/observations/{n}", status_code=204, responses=problems(404, 409), summary="Take an outcome back")
+def remove_observation(
+    session_id: str,
+    n: Annotated[int, Path(ge=1, le=2**31, description="The observation's number.")],
+    context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")],
+) -> None:
+    """The posterior is then that of the others: their order does not matter."""
+    undo_observation(context.session, session_id, n)
+
+
+@router.get("/posterior", responses=problems(404, 409), summary="Get the posterior")
+@computes
+def get_posterior(
+    session_id: str,
+    context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
+    form: Annotated[Form, Query(description="What to send beside the summary.")] = "summary",
+    n: Annotated[int, Query(ge=2, le=10_000, description="How many samples, or points of a marginal.")] = 200,
+    seed: Annotated[int, Query(ge=0, lt=2**63, description="Of the samples.")] = 0,
+    mass: Annotated[float, Query(gt=0, lt=1, description="Inside the shortest interval (HDI) of a marginal.")] = 0.95,
+) -> PosteriorOut:
+    """Means, standard deviations, quantiles and covariance; as points with weights, draws or marginal densities too."""
+    return read_posterior(context.services, session_id, form, n=n, seed=seed, mass=mass)
+
+
+@router.get("/eig", responses=problems(404, 409), summary="Get the information that designs promise")
+@computes
+def get_eig(
+    session_id: str,
+    context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
+    designs: Annotated[
+        str | None, Query(max_length=4000, description='A JSON list, as `[{"xi": 6}]`. Default: every design.')
+    ] = None,
+) -> EigOut:
+    """The expected information gain of each design, in nats, each on its own: what is pending is left out."""
+    return read_eig(context.services, session_id, None if designs is None else _asked(designs))
+
+
+def _asked(text: str) -> list[dict[str, Any]]:
+    try:
+        found = _DESIGNS.validate_json(text)
+    except ValidationError as error:
+        raise Malformed(
+            'designs is a JSON list of objects, as [{"xi": 6}, {"xi": 7}]', pointer="/query/designs"
+        ) from error
+    if not 1 <= len(found) <= MAX_ASKED:
+        raise Malformed(f"expected 1 to {MAX_ASKED:,} designs, got {len(found):,}", pointer="/query/designs")
+    return list(found)
+
+
+@router.get("/stop", responses=problems(404, 409), summary="Ask whether to stop")
+@computes
+def get_stop(
+    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")]
+) -> StandingOut:
+    """What the spec's stopping rules say, and why."""
+    return read_stop(context.services, session_id)
+
+
+@router.get(
+    "/rounds",
+    responses={
+        **problems(404),
+        200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A page, or all of them as CSV."},
+    },
+    response_model=Page[RoundOut],
+    summary="List what was observed",
+)
+@computes
+def list_rounds(
+    session_id: str,
+    context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
+    format: Literal["json", "csv"] = "json",
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Any:
+    """In order, each with what it taught given those before it. An outcome taken back is not among them, and what
+    later ones taught is computed anew when they are read; what took too long for that has nulls and `is_stale`. CSV has
+    all of them, and no pages."""
+    if format == "csv":
+        columns = read_columns(context.services, session_id)
+        return Response(_csv(_rounds(context.services, session_id), columns), media_type="text/csv")
+    after = decode_cursor(cursor, int)
+    found = _rounds(context.services, session_id, after=after[0] if after is not None else 0, limit=limit + 1)
+    following = encode_cursor(found[limit - 1].n) if len(found) > limit else None
+    return Page[RoundOut](items=found[:limit], next_cursor=following)
+
+
+def _rounds(services: Services, session_id: str, **page: int) -> list[RoundOut]:
+    return [round_view(row, proposal) for row, proposal in read_rounds(services, session_id, **page)]
+
+
+def _csv(rounds: list[RoundOut], columns: Columns) -> str:
+    """One line an observation; designs, outcomes and parameters have a column each, also where nothing was observed."""
+    designs, outcomes, parameters = columns
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    learnt = [f"{name}_{what}" for name in parameters for what in ("mean", "sd")]
+    fields = (
+        "eig",
+        "entropy_drop",
+        "kl",
+        "surprise",
+        "log_evidence",
+        "proposal_id",
+        "client_id",
+        "created_at",
+        "is_stale",
+    )
+    writer.writerow(["n", *designs, *outcomes, *learnt, *fields])
+    for each in rounds:
+        known = each.posterior or {}
+        told = [getattr(known.get(name), what, None) for name in parameters for what in ("mean", "sd")]
+        ran = [each.design.get(name) for name in designs] + [each.outcome.get(name) for name in outcomes]
+        plain = [value if not isinstance(value, dict) else json.dumps(value) for value in ran]
+        writer.writerow(map(_cell, [each.n, *plain, *told, *(getattr(each, name) for name in fields)]))
+    return buffer.getvalue()

@@ -1,0 +1,93 @@
+"""Proposals: what to run next."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Response
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.db.tables import DesignSession, Job, Proposal
+from app.design_views import proposal_view, proposals_of_job, proposals_view
+from app.services import Services
+from app.sessions.abandon import abandon_proposal
+from app.sessions.propose import Expensive, propose_designs
+from app.sessions.schemas import AbandonIn, ExpensiveOut, ProposalBase, ProposalIn, ProposalOut
+from app.views import job_view
+from app.web.dependencies import Context, EdgeRoute, computes, on
+from app.web.fields import Page
+from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.waiting import First, its_job, waits_for
+
+router = APIRouter(prefix="/v1", tags=["sessions"], route_class=EdgeRoute)
+
+
+def _proposed(services: Services, session: Session, first: First) -> ExpensiveOut | Response:
+    """As if it had been computed in the request, once the job has succeeded."""
+    job = session.get_one(Job, first["job"]["id"])
+    if (made := proposals_of_job(session, job)) is not None:
+        return Response(made.model_dump_json(), 201, media_type="application/json")
+    return ExpensiveOut(**{**first, "job": job_view(session, job)})
+
+
+@router.post(
+    "/sessions/{session_id}/proposals",
+    status_code=201,
+    responses={
+        **problems_of_change(404),
+        200: {"model": ExpensiveOut, "description": "With `Prefer: wait`: the job ended without one; `job` says why."},
+        202: {"model": ExpensiveOut, "description": "Too expensive for a request: a job computes it."},
+    },
+    response_model=ProposalOut,
+    summary="Propose what to run next",
+)
+@waits_for(its_job, _proposed)
+@computes
+def post_proposal(
+    session_id: str,
+    context: Annotated[Context[DesignSession], on(DesignSession, "label", parameter="session_id")],
+    wanted: ProposalIn,
+) -> Any:
+    """The design with the highest expected information gain (or utility) for its cost, given what was observed and
+    what is pending. The same spec, seed and outcomes give the same proposals. A `client_id` gets its pending ones
+    again, as they were; where those are not what `count`, `fixed` and `excluded` ask for now, that is a 409. A stopping
+    rule that holds is told and does not keep you from going on."""
+    cap = context.services.settings.max_design_work
+    found = propose_designs(context.services, context.session, session_id, wanted, cap=cap)
+    if not isinstance(found, Expensive):
+        return proposals_view(found)
+    body = ExpensiveOut(
+        job=job_view(context.session, found.job),
+        evaluations=found.work.evaluations,
+        cap=cap,
+        explanation=found.reason,
+    )
+    headers = {"Location": f"/v1/jobs/{found.job.id}"}
+    return Response(body.model_dump_json(), 202, headers=headers, media_type="application/json")
+
+
+@router.get("/sessions/{session_id}/proposals", responses=problems(404), summary="List a session's proposals")
+def list_proposals(
+    session_id: str,
+    context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[ProposalBase]:
+    query = select(Proposal).where(Proposal.session_id == session_id)
+    return page_by_id(context.session, query, Proposal.id, cursor, limit, proposal_view)
+
+
+@router.get("/proposals/{proposal_id}", responses=problems(404), summary="Get a proposal")
+def get_proposal(
+    proposal_id: str, context: Annotated[Context[Proposal], on(Proposal, "read", parameter="proposal_id")]
+) -> ProposalBase:
+    return proposal_view(context.resource)
+
+
+@router.post("/proposals/{proposal_id}/abandon", responses=problems_of_change(404), summary="Abandon a proposal")
+def post_abandon(
+    proposal_id: str,
+    context: Annotated[Context[Proposal], on(Proposal, "label", parameter="proposal_id")],
+    wanted: AbandonIn,
+) -> ProposalBase:
+    """It no longer counts as pending. An outcome that comes all the same is still taken."""
+    return proposal_view(abandon_proposal(context.session, context.resource, wanted.reason))

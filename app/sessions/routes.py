@@ -1,0 +1,96 @@
+"""Sessions of experiments."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+from sqlalchemy import select
+
+from app.db.tables import DesignSession, Experiment
+from app.design_views import session_view
+from app.housekeeping.delete import delete_session
+from app.sessions.change import change_session
+from app.sessions.open import open_session
+from app.sessions.reissue_token import reissue_token, revoke_token
+from app.sessions.schemas import NewSessionOut, SessionChange, SessionIn, SessionOut, SessionTokenOut
+from app.web.dependencies import Context, TokenRoute, on
+from app.web.fields import Page
+from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+
+router = APIRouter(prefix="/v1", tags=["sessions"], route_class=TokenRoute)
+
+
+@router.post(
+    "/experiments/{experiment_id}/sessions",
+    status_code=201,
+    responses=problems_of_change(404),
+    summary="Open a session",
+)
+def post_session(
+    experiment_id: str,
+    context: Annotated[Context[Experiment], on(Experiment, "write", parameter="experiment_id")],
+    wanted: SessionIn,
+    response: Response,
+) -> NewSessionOut:
+    """One participant or sample. `token` is shown in this answer only, and a replay leaves it out."""
+    opened = open_session(context.session, context.resource, wanted)
+    response.headers["Location"] = f"/v1/sessions/{opened.session.id}"
+    return NewSessionOut(**session_view(context.session, opened.session).model_dump(), token=opened.token)
+
+
+@router.get("/experiments/{experiment_id}/sessions", responses=problems(404), summary="List an experiment's sessions")
+def list_sessions(
+    experiment_id: str,
+    context: Annotated[Context[Experiment], on(Experiment, "read", parameter="experiment_id")],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[SessionOut]:
+    query = select(DesignSession).where(DesignSession.experiment_id == experiment_id)
+    return page_by_id(
+        context.session, query, DesignSession.id, cursor, limit, lambda row: session_view(context.session, row)
+    )
+
+
+@router.get("/sessions/{session_id}", responses=problems(404), summary="Get a session")
+def get_session(
+    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")]
+) -> SessionOut:
+    return session_view(context.session, context.resource)
+
+
+@router.patch("/sessions/{session_id}", responses=problems_of_change(404), summary="Rename, close or reopen a session")
+def patch_session(
+    session_id: str,
+    context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")],
+    wanted: SessionChange,
+) -> SessionOut:
+    return session_view(context.session, change_session(context.session, session_id, wanted))
+
+
+@router.post(
+    "/sessions/{session_id}/token", status_code=201, responses=problems_of_change(404), summary="Reissue a token"
+)
+def post_token(
+    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
+) -> SessionTokenOut:
+    """A new token for the session; the one before is refused from now on. Shown in this answer only, and a replay
+    leaves it out."""
+    return SessionTokenOut(session_id=session_id, token=reissue_token(context.session, session_id))
+
+
+@router.delete(
+    "/sessions/{session_id}/token", status_code=204, responses=problems(404), summary="Revoke a session's token"
+)
+def remove_token(
+    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
+) -> None:
+    """It is refused from now on. The session stays as it is, and can be given a new one."""
+    revoke_token(context.session, session_id)
+
+
+@router.delete("/sessions/{session_id}", status_code=204, responses=problems(404), summary="Delete a session")
+def remove_session(
+    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
+) -> None:
+    """With its proposals and observations; jobs that make proposals are cancelled. Sessions that started from it keep
+    what they took over."""
+    delete_session(context.session, session_id)

@@ -1,0 +1,1 @@
+"""Simulations: an experiment rehearsed on simulated participants, by policy."""

@@ -1,0 +1,69 @@
+"""Simulations of experiments."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.db.tables import Experiment, Job, Simulation
+from app.design_views import simulation_view
+from app.experiments.schemas import SimulationIn, SimulationJobOut, SimulationOut
+from app.services import Services
+from app.simulations.simulate import check_simulation, request_simulation
+from app.views import job_view
+from app.web.dependencies import Context, EdgeRoute, computes, on
+from app.web.fields import Page
+from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.waiting import waits
+
+router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
+
+
+def _simulation(services: Services, session: Session, *, job: Job, simulation: Simulation) -> SimulationJobOut:
+    return SimulationJobOut(job=job_view(session, job), simulation=simulation_view(session, simulation))
+
+
+@router.post(
+    "/experiments/{experiment_id}/simulations",
+    status_code=202,
+    responses=problems_of_change(404),
+    summary="Simulate an experiment",
+)
+@waits(_simulation, job=Job, simulation=Simulation)
+@computes
+def post_simulation(
+    experiment_id: str,
+    context: Annotated[Context[Experiment], on(Experiment, "write", parameter="experiment_id")],
+    wanted: SimulationIn,
+    response: Response,
+) -> SimulationJobOut:
+    """How much will be known after how many rounds, and what adaptive designs gain over random, fixed or staircase
+    ones: truths × rounds × policies on simulated participants. All policies get the same truths and the same luck."""
+    check_simulation(context.services, context.resource, wanted)
+    request = request_simulation(context.session, experiment_id, wanted)
+    response.headers["Location"] = f"/v1/jobs/{request.job.id}"
+    return _simulation(context.services, context.session, job=request.job, simulation=request.simulation)
+
+
+@router.get(
+    "/experiments/{experiment_id}/simulations", responses=problems(404), summary="List an experiment's simulations"
+)
+def list_simulations(
+    experiment_id: str,
+    context: Annotated[Context[Experiment], on(Experiment, "read", parameter="experiment_id")],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[SimulationOut]:
+    query = select(Simulation).where(Simulation.experiment_id == experiment_id)
+    return page_by_id(
+        context.session, query, Simulation.id, cursor, limit, lambda row: simulation_view(context.session, row)
+    )
+
+
+@router.get("/simulations/{simulation_id}", responses=problems(404), summary="Get a simulation")
+def get_simulation(
+    simulation_id: str, context: Annotated[Context[Simulation], on(Simulation, "read", parameter="simulation_id")]
+) -> SimulationOut:
+    """Its curves, once its job has succeeded."""
+    return simulation_view(context.session, context.resource)

@@ -1,0 +1,4 @@
+"""What stands around the routes: the server, its logs and caps, the checks before a request, health, /docs.
+
+Only `main` and `cli` use it.
+"""
