@@ -1,25 +1,15 @@
-"""The web application: routers, middleware, and the one place where errors become answers."""
+"""The web application: routers, middleware, and the OpenAPI document."""
 
 import asyncio
-import json
-import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse, Response
-from sqlalchemy.exc import IntegrityError, NoResultFound, OperationalError
-from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import ClientDisconnect
-from starlette.routing import BaseRoute, Route
 
 from app.ensembles import routes as ensembles
-from app.errors import Conflict, Malformed, NotFound, NotReady, Problem, ProblemResponse, TooLarge, problem_response
 from app.experiments import catalogue
 from app.experiments import routes as experiments
 from app.jobs import routes as jobs
@@ -37,17 +27,14 @@ from app.sessions import proposal_routes as proposals
 from app.sessions import routes as sessions
 from app.settings import Settings, get_settings
 from app.simulations import routes as simulations
-from app.storage.errors import StorageError
 from app.web.bodies.receive import LARGE_AT_ONCE
-from app.web.fields import WITHOUT_NUL, ProblemOut
+from app.web.problems import ProblemOut, handle_errors
 from app.web.serving import health as system
 from app.web.serving.docs import serve_docs
 from app.web.serving.limits import BodyCap, RateLimit, cap_of
 from app.web.serving.monitoring import RequestLog
 from app.web.serving.schema_gate import SchemaGate
 from app.web.watcher import Watcher
-
-logger = logging.getLogger(__name__)
 
 _LEARNING = (projects, pools, labels, ensembles, rankings, rounds, schedules)
 _DESIGNING = (catalogue, experiments, sessions, proposals, observations, simulations)
@@ -119,141 +106,9 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Prefer"],
             expose_headers=["Location", "Idempotent-Replayed", "Preference-Applied", "Retry-After", "X-Request-Id"],
         )
-    _handle_errors(app, [*app.routes, *(route for router in ROUTERS for route in router.routes)])
+    handle_errors(app, [*app.routes, *(route for router in ROUTERS for route in router.routes)])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
-
-
-def _handle_errors(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    @app.exception_handler(Problem)
-    def _problem(request: Request, error: Problem) -> JSONResponse:
-        return problem_response(error)
-
-    @app.exception_handler(RequestValidationError)
-    def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        errors = [{"pointer": _pointer(e, error.body), "detail": _advice(e)} for e in error.errors()[:20]]
-        detail = "; ".join(f"{e['pointer']}: {e['detail']}".removeprefix(": ") for e in errors[:3])
-        return problem_response(Malformed(detail, errors=errors))
-
-    @app.exception_handler(HTTPException)
-    def _http(request: Request, error: HTTPException) -> JSONResponse:
-        if error.status_code == TooLarge.status:
-            return problem_response(TooLarge(error.detail))
-        if error.status_code == 400:  # FastAPI's word for JSON that is not UTF-8, too deep, or has endless integers
-            return problem_response(Malformed("the body can't be read as JSON; check its encoding, depth and numbers"))
-        title = HTTPStatus(error.status_code).phrase
-        headers = dict(error.headers or {})
-        if error.status_code == 405:
-            headers["Allow"] = _allowed(request, routes)
-        detail = _wrong_address(request, headers, error.status_code) or str(error.detail)
-        body = {"type": "about:blank", "title": title, "status": error.status_code, "detail": detail}
-        return ProblemResponse(body, error.status_code, headers=headers)
-
-    @app.exception_handler(IntegrityError)
-    def _integrity(request: Request, error: IntegrityError) -> JSONResponse:
-        logger.warning("a change collided with another", extra={"reason": str(error.orig)})
-        return problem_response(Conflict("something this depends on was changed or deleted meanwhile; try again"))
-
-    @app.exception_handler(NoResultFound)
-    def _vanished(request: Request, error: NoResultFound) -> JSONResponse:
-        return problem_response(NotFound("something this is about was deleted meanwhile"))
-
-    @app.exception_handler(OperationalError)
-    def _busy(request: Request, error: OperationalError) -> JSONResponse:
-        logger.error("the database did not answer", extra={"reason": str(error.orig)})
-        problem = NotReady("the database did not answer in time; try again", headers={"Retry-After": "1"})
-        return problem_response(problem)
-
-    @app.exception_handler(StorageError)
-    def _storage(request: Request, error: StorageError) -> JSONResponse:
-        logger.error("the storage did not answer", extra={"reason": str(error)})
-        return problem_response(NotReady("the storage did not answer; try again", headers={"Retry-After": "1"}))
-
-    @app.exception_handler(ClientDisconnect)
-    def _gone(request: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=400)  # nobody is there to read it
-
-    @app.exception_handler(Exception)
-    def _unforeseen(request: Request, error: Exception) -> JSONResponse:
-        logger.error("unforeseen error", exc_info=error, extra={"path": request.url.path})
-        return problem_response(Problem("an unforeseen error; it is in the service's log"))
-
-
-def _allowed(request: Request, routes: Sequence[BaseRoute]) -> str:
-    """The router names the methods of an address's first route only, but here each method is a route of its own."""
-    there = [route for route in routes if isinstance(route, Route) and route.path_regex.match(request.url.path)]
-    methods = {method for route in there for method in route.methods or ()}
-    return ", ".join(sorted(methods or {"GET", "HEAD"}))  # the files of /docs have no routes
-
-
-def _wrong_address(request: Request, headers: dict[str, str], status: int) -> str | None:
-    """In place of the bare phrases of the router."""
-    asked = f"{request.method} {request.url.path}"
-    if status == 404:
-        advice = "leave out the slash at its end" if request.url.path.endswith("/") else "see /docs for what there is"
-        return f"there is no {asked:.200}; {advice}"
-    if status == 405:
-        return f"there is no {asked:.200}; this address takes {headers['Allow']}"
-    return None
-
-
-def _pointer(error: dict[str, Any], body: Any) -> str:
-    """Where in the body, as a JSON pointer; parameters keep their place as the first part."""
-    place, *path = error["loc"]
-    if place != "body":
-        path = [place, *path]
-    elif error["type"] == "json_invalid":
-        path = []
-    elif isinstance(body, dict):
-        path = _within(body, path, is_missing=error["type"] == "missing")
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
-
-
-def _within(body: Any, path: list[Any], *, is_missing: bool) -> list[Any]:
-    """The parts that are in the body: pydantic also names the member of a union that it took."""
-    found = []
-    for i, part in enumerate(path):
-        is_there = part in body if isinstance(body, dict) else isinstance(body, list) and isinstance(part, int)
-        if is_there:
-            body = body[part]
-        if is_there or (is_missing and i == len(path) - 1):
-            found.append(part)
-    return found
-
-
-def _advice(error: dict[str, Any]) -> str:
-    context = error.get("ctx", {})
-    if error["loc"] == ("body",) and error["type"] in ("missing", "model_type", "model_attributes_type"):
-        return "expected a JSON object as the body, with Content-Type: application/json"
-    if error["type"] == "json_invalid":
-        return f"the body is not JSON: {context['error']}"
-    if error["type"] in ("float_type", "int_type") and isinstance(error["input"], list):
-        return "expected a number, got a list; send each row as one flat list of numbers, images too"
-    if context.get("pattern") == WITHOUT_NUL:
-        return "must not contain a NUL character"
-    return str(error["msg"]).removeprefix("Value error, ") + _came(error)
-
-
-_TOLD = ("value_error", "assertion_error", "too_long", "too_short", "union_tag_invalid", "union_tag_not_found")
-"""Kinds of error whose own text says what came."""
-
-
-def _came(error: dict[str, Any]) -> str:
-    """What came, and what to do, where pydantic says only what was expected."""
-    kind, came = error["type"], error.get("input")
-    if kind in _TOLD:
-        return ""
-    if kind == "extra_forbidden":
-        return f"; got {str(error['loc'][-1])[:64]!r}: check its spelling, or leave it out"
-    if kind == "missing":
-        names = ", ".join(str(name)[:64] for name in list(came)[:10]) if isinstance(came, dict) else ""
-        return f"; got only {names}" if names else "; nothing came"
-    if isinstance(came, str) and kind.startswith("string_too"):
-        return f", got {len(came)}"
-    if came is None or isinstance(came, bool | int | float | str):
-        text = json.dumps(came, ensure_ascii=False)
-        return f", got {text if len(text) <= 80 else text[:80] + '…'}"
-    return ", got an object" if isinstance(came, dict) else ", got a list" if isinstance(came, list) else ""
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from app.db import pools, projects
 from app.db.tables import Ensemble, EnsembleResult, Job, PoolData, Prediction, PredictionResult, Project
 from app.db.types import new_id
 from app.ensembles.load import load_ensemble
+from app.ensembles.queries import finished_ensemble
 from app.ensembles.schemas import PredictionIn
 from app.pools.given_rows import as_npy, checked_rows
 from app.queue import queue
 from app.queue.context import JobContext, still_there
-from app.rankings.request import finished_ensemble
 from app.services import Services, job_services
 
 ROWS_AT_ONCE = 4096

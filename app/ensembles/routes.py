@@ -14,14 +14,15 @@ from app.db.tables import Ensemble, EnsembleResult, Job, Prediction, Project
 from app.ensembles.predict import request_prediction
 from app.ensembles.request import request_training
 from app.ensembles.schemas import EnsembleOut, PredictionIn, PredictionJobOut, PredictionOut, TrainingIn, TrainingOut
+from app.ensembles.views import ensemble_view, prediction_view
 from app.errors import Conflict, NotFound
 from app.methods.schemas import as_json_or_none, posterior_of
 from app.projects.create import check_training
 from app.services import Services
-from app.views import ensemble_view, job_view, prediction_view
 from app.web.dependencies import Context, EdgeRoute, on
-from app.web.fields import Page, decode_cursor, encode_cursor
-from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.job_view import job_view
+from app.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor, page_by_id
+from app.web.problems import problems, problems_of_change
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["ensembles"], route_class=EdgeRoute)

@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 
 from app.methods.schemas import PosteriorSpec
 from app.web.bodies.long import Long
-from app.web.fields import Flag, In, JobOut, Many, Number, Out, Seed, Storable, Whole
+from app.web.fields import Flag, In, Many, Number, Out, Seed, Storable, Whole
+from app.web.job_view import JobOut
 
 
 class TrainingIn(In):
@@ -92,3 +93,9 @@ class CurvePoint(Out):
 class LearningCurve(Out):
     metric_set: str = Field(description="evaluation | holdout | none: what the newest point was measured on")
     points: list[CurvePoint]
+
+
+class CurrentIn(In):
+    ensemble_id: Annotated[Storable, Field(max_length=36)] | None = Field(
+        description="The ensemble to use from now on; null goes back to the newest."
+    )

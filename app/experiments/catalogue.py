@@ -7,8 +7,8 @@ from fastapi import APIRouter
 from app.errors import NotFound
 from app.experiments.schemas import CatalogueItem
 from app.web.dependencies import Context, EdgeRoute, anyone
-from app.web.fields import Page, decode_cursor, encode_cursor
-from app.web.problems import Cursor, Limit, problems
+from app.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
+from app.web.problems import problems
 from bensemble_core.design import CATALOGUE
 
 router = APIRouter(prefix="/v1/catalog", tags=["experiments"], route_class=EdgeRoute)

@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 from app.db.tables import DesignSession, Experiment, Observation, Proposal
 from app.db.types import new_id
 from app.errors import Conflict, Malformed
+from app.experiments.refusals import refusals
 from app.experiments.schemas import DesignVariable, ExperimentChange, ModelOut, OutcomeVariable
 from app.queue.context import storable
-from app.sessions.read_experiment import refusals
 from app.settings import Settings
 from bensemble_core import design
 from bensemble_core.design.spec.spaces import Variable

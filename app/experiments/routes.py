@@ -7,14 +7,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import defer
 
 from app.db.tables import Experiment
-from app.design_views import experiment_item, experiment_view
 from app.errors import Forbidden
 from app.experiments.create import change_experiment, checked, create_experiment, understood
 from app.experiments.schemas import EXAMPLE, ExperimentChange, ExperimentItem, ExperimentOut, ModelOut, Spec
+from app.experiments.views import experiment_item, experiment_view
 from app.housekeeping.delete import delete_experiment
 from app.web.dependencies import Context, EdgeRoute, anyone, computes, on
-from app.web.fields import Page
-from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.paging import Cursor, Limit, Page, page_by_id
+from app.web.problems import problems, problems_of_change
 
 router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
 Stated = Annotated[Spec, Body(examples=[EXAMPLE])]

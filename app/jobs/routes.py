@@ -14,10 +14,10 @@ from app.db.tables import Job, Project
 from app.errors import Conflict, NotReady
 from app.queue import queue
 from app.services import Services
-from app.views import job_view
 from app.web.dependencies import Context, EdgeRoute, on
-from app.web.fields import JobOut, Page
-from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.job_view import JobOut, job_view
+from app.web.paging import Cursor, Limit, Page, page_by_id
+from app.web.problems import problems, problems_of_change
 from app.web.waiting import First, waits_for
 from app.web.watcher import News
 

@@ -11,8 +11,8 @@ from app.errors import Forbidden, Malformed, NotFound
 from app.keys.schemas import KeyIn, KeyOut, NewKeyOut
 from app.web.auth import create_key
 from app.web.dependencies import Context, SecretRoute, anyone, is_id
-from app.web.fields import Page
-from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.paging import Cursor, Limit, Page, page_by_id
+from app.web.problems import problems, problems_of_change
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=SecretRoute)
 

@@ -1,8 +1,5 @@
 """Labels: append-only events, and what they add up to."""
 
-import csv
-import io
-import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -17,10 +14,11 @@ from app.db.tables import Job, Label, PoolData, Project
 from app.labels.record import read_labels, record_labels
 from app.labels.schemas import ConsensusOut, LabelOut, LabelsIn, LabelsOut
 from app.services import Services
-from app.views import job_view
+from app.web.csv import cell, line
 from app.web.dependencies import Context, EdgeRoute, on
-from app.web.fields import Page, decode_cursor, encode_cursor
-from app.web.problems import Cursor, Limit, problems, problems_of_change
+from app.web.job_view import job_view
+from app.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
+from app.web.problems import problems, problems_of_change
 from app.web.waiting import First, waits_for
 
 router = APIRouter(prefix="/v1/projects/{project_id}/labels", tags=["labels"], route_class=EdgeRoute)
@@ -138,34 +136,12 @@ def _keys(services: Services, session: Session, places: list[tuple[str, int]]) -
 def _csv(services: Services, project: Project, *, history: bool) -> Iterator[str]:
     """Page by page, each in a transaction of its own: none is open while the client reads."""
     fields = list((LabelOut if history else ConsensusOut).model_fields)
-    yield _line(fields)
+    yield line(fields)
     cursor: str | None = None
     while True:
         with services.database.read() as session:
             page = _page(services, session, project, history, cursor, EXPORT_AT_ONCE)
-        yield "".join(_line([_cell(getattr(item, name)) for name in fields]) for item in page.items)
+        yield "".join(line([cell(getattr(item, name)) for name in fields]) for item in page.items)
         cursor = page.next_cursor
         if cursor is None:
             return
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, list):
-        return json.dumps(value)
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(value):
-        return "'" + value  # a spreadsheet would run it as a formula
-    return value.isoformat() if hasattr(value, "isoformat") else value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _line(values: list[Any]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(values)
-    return buffer.getvalue()

@@ -7,10 +7,10 @@ from pydantic import Field, model_validator
 
 from app.pools.schemas import Key, LabelValue
 from app.web.bodies.long import LongNotEmpty
-from app.web.fields import Flag, In, JobOut, Number, Out, Storable, Whole
+from app.web.fields import Annotator, Flag, In, Number, Out, Storable, Whole
+from app.web.job_view import JobOut
 
 Row = Annotated[Whole, Field(ge=0, lt=2**62)]
-Annotator = Annotated[Storable, Field(min_length=1, max_length=200)]
 
 
 class RoundLabelIn(In):

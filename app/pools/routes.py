@@ -14,13 +14,14 @@ from app.housekeeping.delete import delete_pool
 from app.pools.create import create_pool
 from app.pools.receive_file import queue_ingest, receive_file, refuse_second_file
 from app.pools.schemas import IngestOut, ItemOut, PoolIn, PoolOut
+from app.pools.views import pool_view
 from app.services import Services
 from app.storage.readers import Columns
-from app.views import job_view, pool_view
 from app.web.bodies.receive import Received
 from app.web.dependencies import Context, EdgeRoute, on
-from app.web.fields import Page, decode_cursor, encode_cursor
-from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.job_view import job_view
+from app.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor, page_by_id
+from app.web.problems import problems, problems_of_change
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["pools"], route_class=EdgeRoute)

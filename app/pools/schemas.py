@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from app.web.bodies.long import Long
-from app.web.fields import Flag, In, JobOut, Many, Name, Number, Out, Storable
+from app.web.fields import Flag, In, Many, Name, Number, Out, Storable
+from app.web.job_view import JobOut
 
 Purpose = Literal["candidates", "evaluation"]
 

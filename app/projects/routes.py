@@ -7,16 +7,16 @@ from sqlalchemy import select
 
 from app.db import projects
 from app.db.tables import Ensemble, EnsembleResult, Project
-from app.ensembles.schemas import CurvePoint, LearningCurve
+from app.ensembles.queries import finished_ensemble
+from app.ensembles.schemas import CurrentIn, CurvePoint, LearningCurve
 from app.errors import Forbidden
 from app.housekeeping.delete import delete_project
 from app.projects.create import create_project
-from app.projects.schemas import CurrentIn, ProjectIn, ProjectOut
-from app.rankings.request import finished_ensemble
-from app.views import project_view
+from app.projects.schemas import ProjectIn, ProjectOut
+from app.projects.views import project_view
 from app.web.dependencies import Context, EdgeRoute, anyone, on
-from app.web.fields import Page
-from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.paging import Cursor, Limit, Page, page_by_id
+from app.web.problems import problems, problems_of_change
 
 router = APIRouter(prefix="/v1/projects", tags=["projects"], route_class=EdgeRoute)
 

@@ -87,9 +87,3 @@ class ProjectOut(Out):
     current_ensemble_id: str | None
     is_pinned: bool
     created_at: datetime
-
-
-class CurrentIn(In):
-    ensemble_id: Annotated[Storable, Field(max_length=36)] | None = Field(
-        description="The ensemble to use from now on; null goes back to the newest."
-    )

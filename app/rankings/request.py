@@ -9,9 +9,10 @@ from sqlalchemy.orm import Session
 
 import bensemble_core as bc
 from app.db import consensus, label_counts, pools, projects
-from app.db.tables import Ensemble, EnsembleResult, Job, Pool, Project, Ranking, Round, RoundItem
+from app.db.tables import Ensemble, Job, Pool, Project, Ranking, Round, RoundItem
 from app.db.types import new_id
-from app.errors import Conflict, Malformed, NotFound
+from app.ensembles.queries import finished_ensemble
+from app.errors import Conflict, Malformed
 from app.methods.schemas import as_json
 from app.pools.given_rows import as_npy, checked_rows
 from app.projects.targets import row_width
@@ -258,12 +259,3 @@ def _ensemble_id(session: Session, project: Project, asked: str | None) -> str:
             )
         return current
     return finished_ensemble(session, project.id, asked).id
-
-
-def finished_ensemble(session: Session, project_id: str, ensemble_id: str) -> Ensemble:
-    ensemble = session.get(Ensemble, ensemble_id)
-    if ensemble is None or ensemble.project_id != project_id:
-        raise NotFound(f"this project has no ensemble {ensemble_id!r}")
-    if session.get(EnsembleResult, ensemble_id) is None:
-        raise Conflict(f"ensemble version {ensemble.version} is not trained; look at its job {ensemble.job_id}")
-    return ensemble

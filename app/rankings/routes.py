@@ -12,16 +12,17 @@ from sqlalchemy.orm import Session
 from app.db.tables import Job, Pool, Project, Ranking
 from app.db.types import new_id
 from app.errors import Conflict
-from app.labels.routes import _cell
 from app.methods.schemas import as_json_or_none
 from app.rankings.replay import replay_ranking
 from app.rankings.request import RankingRequest, request_ranking, store_target
 from app.rankings.schemas import RankingIn, RankingJobOut, RankingOut
+from app.rankings.views import ranking_view
 from app.services import Services
-from app.views import job_view, ranking_view
+from app.web.csv import cell
 from app.web.dependencies import Context, EdgeRoute, on
-from app.web.fields import Page
-from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.job_view import job_view
+from app.web.paging import Cursor, Limit, Page, page_by_id
+from app.web.problems import problems, problems_of_change
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["rankings"], route_class=EdgeRoute)
@@ -141,6 +142,6 @@ def get_ranking(
     for item in view.items:
         payload = item.payload if isinstance(item.payload, str) or item.payload is None else json.dumps(item.payload)
         why = json.dumps(item.explanation) if item.explanation is not None else None
-        known = [item.rank, item.row, _cell(item.key), item.score, _cell(payload), item.value, view.measure]
+        known = [item.rank, item.row, cell(item.key), item.score, cell(payload), item.value, view.measure]
         writer.writerow([*known, *[why] * explain])
     return Response(buffer.getvalue(), media_type="text/csv")

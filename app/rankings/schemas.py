@@ -7,7 +7,8 @@ from pydantic import Discriminator, Field, JsonValue, Tag
 
 from app.methods.schemas import AcquisitionSpec, SelectionSpec
 from app.web.bodies.long import Long
-from app.web.fields import In, JobOut, Many, Number, Out, Seed, Storable, Whole
+from app.web.fields import In, Many, Number, Out, Seed, Storable, Whole
+from app.web.job_view import JobOut
 
 
 class TargetPool(In):

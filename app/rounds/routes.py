@@ -10,17 +10,19 @@ from app.db.tables import Job, PoolData, Project, Round
 from app.labels.record import in_round, read_labels, record_labels
 from app.labels.routes import labels_with_jobs, triggered_jobs
 from app.labels.schemas import LabelsOut, RoundLabelsIn
-from app.rankings.stored import stored_round
+from app.pools.views import payloads_of
+from app.rankings.round_request import RoundIn, stored_round
 from app.rounds.advance import count_open
 from app.rounds.close import close_round
 from app.rounds.open import open_round
 from app.rounds.reserve import reserve_items
-from app.rounds.schemas import NextIn, NextItem, NextOut, RoundIn, RoundJobOut, RoundOut
+from app.rounds.schemas import NextIn, NextItem, NextOut, RoundJobOut, RoundOut
+from app.rounds.views import round_view
 from app.services import Services
-from app.views import job_view, payloads_of, round_view
 from app.web.dependencies import Context, EdgeRoute, on
-from app.web.fields import Page
-from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.job_view import job_view
+from app.web.paging import Cursor, Limit, Page, page_by_id
+from app.web.problems import problems, problems_of_change
 from app.web.waiting import waits, waits_for
 
 router = APIRouter(prefix="/v1", tags=["rounds"], route_class=EdgeRoute)

@@ -1,22 +1,11 @@
 """Rounds: a ranking handed out to annotators, item by item, until all are done."""
 
 from datetime import datetime
-from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from app.labels.schemas import Annotator
-from app.rankings.schemas import Choice, TargetPool
-from app.web.fields import Flag, In, JobOut, Out, Seed, Storable, Whole
-
-
-class RoundIn(Choice):
-    pool_id: Annotated[Storable, Field(max_length=36)]
-    k: Whole = Field(ge=1, le=2**31, description="Items. Rows that wait in another open round are left out.")
-    overlap: Whole = Field(1, ge=1, le=100, description="How many annotators each item needs.")
-    seed: Seed = 0
-    target: TargetPool | None = Field(None, description="Only for `epig`: what is to be predicted well.")
-    retrain: Flag = Field(True, description="Train a new ensemble when the round is complete.")
+from app.web.fields import Annotator, In, Out, Whole
+from app.web.job_view import JobOut
 
 
 class RoundOut(Out):

@@ -8,9 +8,11 @@ from sqlalchemy.orm import Session
 from app.db import pools, projects
 from app.db.tables import Project, Schedule
 from app.db.types import database_time, new_id
+from app.ensembles.schemas import TrainingIn
 from app.errors import Conflict, Malformed
+from app.methods.schemas import as_json_or_none
 from app.rankings.request import check_methods, with_defaults
-from app.rankings.stored import stored_round, stored_training
+from app.rankings.round_request import stored_round
 from app.schedules.fire import next_time
 from app.schedules.schemas import ScheduleIn
 from app.settings import Settings
@@ -71,3 +73,12 @@ def delete_schedule(session: Session, schedule: Schedule) -> None:
     """Not while labels are counted for it: whoever counts holds the project."""
     projects.lock(session, schedule.project_id)
     session.execute(delete(Schedule).where(Schedule.id == schedule.id))
+
+
+def stored_training(wanted: TrainingIn) -> dict[str, Any]:
+    return {
+        "posterior": as_json_or_none(wanted.posterior),
+        "n_members": wanted.n_members,
+        "seed": wanted.seed,
+        "warm_start": wanted.warm_start,
+    }

@@ -10,8 +10,8 @@ from app.projects.create import check_training
 from app.schedules.change import create_schedule, delete_schedule, pause_schedule
 from app.schedules.schemas import ScheduleIn, ScheduleOut, SchedulePatch
 from app.web.dependencies import Context, EdgeRoute, on
-from app.web.fields import Page
-from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.paging import Cursor, Limit, Page, page_by_id
+from app.web.problems import problems, problems_of_change
 
 router = APIRouter(prefix="/v1", tags=["schedules"], route_class=EdgeRoute)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from app.ensembles.schemas import TrainingIn
-from app.rounds.schemas import RoundIn
+from app.rankings.round_request import RoundIn
 from app.web.fields import Flag, In, Number, Out, Storable, Whole
 
 

@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 from app.errors import Problem
+from app.experiments.refusals import refusals
 from app.queue.context import storable
 from app.services import Services
 from app.sessions.propose import TOO_DEAR
-from app.sessions.read_experiment import refusals
 from app.sessions.state import Pair, State
 from bensemble_core import design
 

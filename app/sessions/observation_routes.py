@@ -11,20 +11,20 @@ from sqlalchemy.orm import Session
 
 from app.db.jobs import FAILED
 from app.db.tables import DesignSession, Job
-from app.design_views import observation_view, proposals_of_job, round_view
 from app.errors import Malformed
 from app.experiments.schemas import Design
-from app.labels.routes import _cell
 from app.services import Services
 from app.sessions.read_posterior import Form, read_eig, read_posterior, read_stop
 from app.sessions.read_rounds import Columns, read_columns, read_rounds
 from app.sessions.record import record_observation
-from app.sessions.schemas import EigOut, ObservationIn, ObservationOut, PosteriorOut, RoundOut, StandingOut
+from app.sessions.schemas import EigOut, ObservationIn, ObservationOut, PosteriorOut, StandingOut, TrialOut
 from app.sessions.undo import undo_observation
-from app.views import job_view
+from app.sessions.views import observation_view, proposals_of_job, trial_view
+from app.web.csv import cell
 from app.web.dependencies import Context, EdgeRoute, computes, on
-from app.web.fields import Page, decode_cursor, encode_cursor
-from app.web.problems import Cursor, Limit, problems, problems_of_change
+from app.web.job_view import job_view
+from app.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
+from app.web.problems import problems, problems_of_change
 from app.web.waiting import First, waits_for
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["sessions"], route_class=EdgeRoute)
@@ -129,7 +129,7 @@ def get_stop(
         **problems(404),
         200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A page, or all of them as CSV."},
     },
-    response_model=Page[RoundOut],
+    response_model=Page[TrialOut],
     summary="List what was observed",
 )
 @computes
@@ -149,14 +149,14 @@ def list_rounds(
     after = decode_cursor(cursor, int)
     found = _rounds(context.services, session_id, after=after[0] if after is not None else 0, limit=limit + 1)
     following = encode_cursor(found[limit - 1].n) if len(found) > limit else None
-    return Page[RoundOut](items=found[:limit], next_cursor=following)
+    return Page[TrialOut](items=found[:limit], next_cursor=following)
 
 
-def _rounds(services: Services, session_id: str, **page: int) -> list[RoundOut]:
-    return [round_view(row, proposal) for row, proposal in read_rounds(services, session_id, **page)]
+def _rounds(services: Services, session_id: str, **page: int) -> list[TrialOut]:
+    return [trial_view(row, proposal) for row, proposal in read_rounds(services, session_id, **page)]
 
 
-def _csv(rounds: list[RoundOut], columns: Columns) -> str:
+def _csv(rounds: list[TrialOut], columns: Columns) -> str:
     """One line an observation; designs, outcomes and parameters have a column each, also where nothing was observed."""
     designs, outcomes, parameters = columns
     buffer = io.StringIO()
@@ -179,5 +179,5 @@ def _csv(rounds: list[RoundOut], columns: Columns) -> str:
         told = [getattr(known.get(name), what, None) for name in parameters for what in ("mean", "sd")]
         ran = [each.design.get(name) for name in designs] + [each.outcome.get(name) for name in outcomes]
         plain = [value if not isinstance(value, dict) else json.dumps(value) for value in ran]
-        writer.writerow(map(_cell, [each.n, *plain, *told, *(getattr(each, name) for name in fields)]))
+        writer.writerow(map(cell, [each.n, *plain, *told, *(getattr(each, name) for name in fields)]))
     return buffer.getvalue()

@@ -7,15 +7,15 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.db.tables import DesignSession, Job, Proposal
-from app.design_views import proposal_view, proposals_of_job, proposals_view
 from app.services import Services
 from app.sessions.abandon import abandon_proposal
 from app.sessions.propose import Expensive, propose_designs
 from app.sessions.schemas import AbandonIn, ExpensiveOut, ProposalBase, ProposalIn, ProposalOut
-from app.views import job_view
+from app.sessions.views import proposal_view, proposals_of_job, proposals_view
 from app.web.dependencies import Context, EdgeRoute, computes, on
-from app.web.fields import Page
-from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.job_view import job_view
+from app.web.paging import Cursor, Limit, Page, page_by_id
+from app.web.problems import problems, problems_of_change
 from app.web.waiting import First, its_job, waits_for
 
 router = APIRouter(prefix="/v1", tags=["sessions"], route_class=EdgeRoute)

@@ -11,11 +11,12 @@ from sqlalchemy.orm import Session
 from app.db.tables import Job, Proposal
 from app.db.types import database_time, new_id
 from app.errors import Conflict, Problem
+from app.experiments.refusals import refusals
 from app.queue import queue
 from app.queue.context import JobContext, JobFailed
 from app.services import Services, job_services
 from app.sessions import state as sessions
-from app.sessions.read_experiment import experiment_of, refusals
+from app.sessions.read_experiment import experiment_of
 from app.sessions.schemas import ProposalIn
 from app.sessions.state import Pair, State
 from bensemble_core import design

@@ -4,10 +4,11 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from app.errors import Conflict, Malformed
+from app.experiments.refusals import refusals
 from app.services import Services
 from app.sessions import state as sessions
 from app.sessions.learn_outcome import PATIENCE, stop_state
-from app.sessions.read_experiment import experiment_of, refusals
+from app.sessions.read_experiment import experiment_of
 from app.sessions.schemas import EigOut, EstimateOut, GridOut, MarginalOut, PosteriorOut, StandingOut
 from app.sessions.state import State
 from bensemble_core import design

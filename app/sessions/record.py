@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from app.db.tables import Job, Observation, Proposal
 from app.db.types import new_id
 from app.errors import Conflict, NotFound, Problem
+from app.experiments.refusals import refusals
 from app.services import Services
 from app.sessions import state as sessions
 from app.sessions.learn_outcome import learnt, plain_stop, stop_state
@@ -23,7 +24,7 @@ from app.sessions.propose import (
     queue_proposal,
     write_proposals,
 )
-from app.sessions.read_experiment import experiment_of, refusals
+from app.sessions.read_experiment import experiment_of
 from app.sessions.read_rounds import refresh
 from app.sessions.schemas import ObservationIn, ProposalIn
 from app.sessions.state import Pair, State

@@ -6,15 +6,15 @@ from fastapi import APIRouter, Response
 from sqlalchemy import select
 
 from app.db.tables import DesignSession, Experiment
-from app.design_views import session_view
 from app.housekeeping.delete import delete_session
 from app.sessions.change import change_session
 from app.sessions.open import open_session
 from app.sessions.reissue_token import reissue_token, revoke_token
 from app.sessions.schemas import NewSessionOut, SessionChange, SessionIn, SessionOut, SessionTokenOut
+from app.sessions.views import session_view
 from app.web.dependencies import Context, TokenRoute, on
-from app.web.fields import Page
-from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.paging import Cursor, Limit, Page, page_by_id
+from app.web.problems import problems, problems_of_change
 
 router = APIRouter(prefix="/v1", tags=["sessions"], route_class=TokenRoute)
 

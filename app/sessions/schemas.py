@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from app.experiments.schemas import Design
-from app.web.fields import Flag, In, JobOut, Name, Out, Result, Seed, Storable, Whole
+from app.web.fields import Flag, In, Name, Out, Result, Seed, Storable, Whole
+from app.web.job_view import JobOut
 
 Id = Annotated[Storable, Field(max_length=36)]
 ClientId = Annotated[Storable, Field(min_length=1, max_length=200)]
@@ -209,7 +210,7 @@ class ObservationOut(Learnt):
     next_problem: str | None = Field(None, description="Why there is no next proposal. The outcome is recorded.")
 
 
-class RoundOut(Learnt):
+class TrialOut(Learnt):
     """One observation and what it taught, given those before it that were not taken back."""
 
     proposal_id: str | None

@@ -7,14 +7,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.db.tables import Experiment, Job, Simulation
-from app.design_views import simulation_view
-from app.experiments.schemas import SimulationIn, SimulationJobOut, SimulationOut
 from app.services import Services
+from app.simulations.schemas import SimulationIn, SimulationJobOut, SimulationOut
 from app.simulations.simulate import check_simulation, request_simulation
-from app.views import job_view
+from app.simulations.views import simulation_view
 from app.web.dependencies import Context, EdgeRoute, computes, on
-from app.web.fields import Page
-from app.web.problems import Cursor, Limit, page_by_id, problems, problems_of_change
+from app.web.job_view import job_view
+from app.web.paging import Cursor, Limit, Page, page_by_id
+from app.web.problems import problems, problems_of_change
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)

@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 from app.db.tables import Experiment, Job, Simulation, SimulationResult
 from app.db.types import new_id
 from app.errors import Conflict, Malformed
-from app.experiments.schemas import PolicyIn, SimulationIn
+from app.experiments.refusals import refusals
 from app.queue import queue
 from app.queue.context import JobContext, JobFailed, still_there, storable
 from app.services import Services, job_services
-from app.sessions.read_experiment import refusals
+from app.simulations.schemas import PolicyIn, SimulationIn
 from bensemble_core import design
 from bensemble_core.design import Policy, simulate
 from bensemble_core.design.simulate import check_truth

@@ -15,7 +15,7 @@ from app.db.engine import Database
 from app.db.jobs import ENDED
 from app.db.tables import Job
 from app.errors import NotReady
-from app.views import job_view
+from app.web.job_view import job_view
 
 MAX_OUTAGE_PAUSE = 5.0
 View = dict[str, Any]

@@ -1,31 +1,15 @@
-"""Experiments and their sessions as the API shows them."""
+"""Sessions, proposals and observations as the API shows them."""
 
 from collections.abc import Sequence
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from app.db.tables import DesignSession, Experiment, Job, Observation, Proposal, Simulation, SimulationResult
+from app.db.tables import DesignSession, Job, Observation, Proposal
 from app.db.types import CLOCK
-from app.experiments.schemas import ExperimentItem, ExperimentOut, SimulationOut
 from app.sessions.record import Recorded
-from app.sessions.schemas import ObservationOut, ProposalBase, ProposalOut, RoundOut, SessionOut
-from app.views import job_state, job_view
-
-
-def experiment_item(session: Session, row: Experiment) -> ExperimentItem:
-    query = select(func.count()).select_from(DesignSession).where(DesignSession.experiment_id == row.id)
-    return ExperimentItem(
-        id=row.id,
-        name=row.name,
-        spec_hash=row.spec_hash,
-        n_sessions=session.scalar(query) or 0,
-        created_at=row.created_at,
-    )
-
-
-def experiment_view(session: Session, row: Experiment) -> ExperimentOut:
-    return ExperimentOut(**experiment_item(session, row).model_dump(), spec=row.spec)
+from app.sessions.schemas import ObservationOut, ProposalBase, ProposalOut, SessionOut, TrialOut
+from app.web.job_view import job_view
 
 
 def session_view(session: Session, row: DesignSession) -> SessionOut:
@@ -88,9 +72,9 @@ def observation_view(session: Session, recorded: Recorded) -> ObservationOut:
     )
 
 
-def round_view(row: Observation, proposal: Proposal | None) -> RoundOut:
-    told = {name: value for name, value in row.answer.items() if name in RoundOut.model_fields}
-    return RoundOut(
+def trial_view(row: Observation, proposal: Proposal | None) -> TrialOut:
+    told = {name: value for name, value in row.answer.items() if name in TrialOut.model_fields}
+    return TrialOut(
         **told,
         proposal_id=row.proposal_id,
         client_id=row.client_id,
@@ -99,21 +83,5 @@ def round_view(row: Observation, proposal: Proposal | None) -> RoundOut:
         design=row.design,
         outcome=row.outcome,
         is_stale=row.is_stale,
-        created_at=row.created_at,
-    )
-
-
-def simulation_view(session: Session, row: Simulation) -> SimulationOut:
-    result = session.get(SimulationResult, row.id)
-    status, error = job_state(session, row.job_id, result is not None)
-    return SimulationOut(
-        id=row.id,
-        experiment_id=row.experiment_id,
-        status=status,
-        job_id=row.job_id,
-        request=row.request,
-        curves=result.curves if result is not None else None,
-        seconds=result.seconds if result is not None else None,
-        error=error,
         created_at=row.created_at,
     )

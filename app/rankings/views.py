@@ -1,0 +1,51 @@
+"""Rankings as the API shows them."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.db.tables import (
+    Ranking,
+    RankingItem,
+    RankingResult,
+)
+from app.pools.views import payloads_of
+from app.rankings.schemas import RankedItem, RankingOut
+from app.services import Services
+from app.web.job_view import job_state
+
+
+def ranking_view(
+    services: Services, session: Session, ranking: Ranking, *, with_items: bool, explain: bool = False
+) -> RankingOut:
+    result = session.get(RankingResult, ranking.id)
+    status, error = job_state(session, ranking.job_id, result is not None)
+    columns = {name: getattr(ranking, name) for name in RankingOut.model_fields if hasattr(ranking, name)}
+    return RankingOut(
+        **columns,
+        status=status,
+        error=error,
+        n_scored=result.n_scored if result else None,
+        seconds=result.seconds if result else None,
+        notes=result.notes if result else [],
+        measure=result.measure if result else None,
+        ceiling=result.ceiling if result else None,
+        items=ranked_items(services, session, ranking, explain=explain) if result and with_items else None,
+    )
+
+
+def ranked_items(services: Services, session: Session, ranking: Ranking, *, explain: bool) -> list[RankedItem]:
+    query = select(RankingItem).where(RankingItem.ranking_id == ranking.id).order_by(RankingItem.rank)
+    items = list(session.scalars(query))
+    payloads = payloads_of(services, session, ranking.pool_id, [item.row for item in items])
+    return [
+        RankedItem(
+            rank=item.rank,
+            row=item.row,
+            key=item.key,
+            score=item.score,
+            value=item.value,
+            payload=payload,
+            explanation=item.explanation if explain else None,
+        )
+        for item, payload in zip(items, payloads, strict=True)
+    ]

@@ -1,0 +1,28 @@
+"""Cells of a CSV file that a spreadsheet may open."""
+
+import csv
+import io
+import json
+from typing import Any
+
+
+def cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return json.dumps(value)
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(value):
+        return "'" + value  # a spreadsheet would run it as a formula
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def line(values: list[Any]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(values)
+    return buffer.getvalue()

@@ -1,0 +1,52 @@
+"""Jobs as the API shows them, and the state of a thing as its job tells it."""
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
+
+from app.db import jobs
+from app.db.tables import Job
+from app.web.fields import Out
+
+
+class ProgressOut(BaseModel):
+    done: float = 0
+    total: float = 0
+    message: str = ""
+
+
+class JobOut(Out):
+    """Work done by a worker. Poll this, or follow `/v1/jobs/{id}/events`."""
+
+    id: str
+    project_id: str | None
+    parent_id: str | None = Field(None, description="The job that this one is a part of.")
+    kind: str
+    queue: str
+    status: str = Field(description="queued | running | succeeded | failed | cancelled")
+    progress: ProgressOut | None
+    attempts: int
+    cancel_requested: bool
+    error: dict[str, Any] | None = Field(description="A problem object, once the job has failed or been tried again.")
+    result: dict[str, Any] | None
+    run_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+def job_view(session: Session, job: Job) -> JobOut:
+    status, progress = jobs.shown(session, job)
+    shown = ProgressOut.model_validate(progress) if progress is not None else None
+    return JobOut.model_validate(job).model_copy(update={"status": status, "progress": shown})
+
+
+def job_state(session: Session, job_id: str | None, has_result: bool) -> tuple[str, dict[str, Any] | None]:
+    job = session.get(Job, job_id) if job_id else None
+    if has_result:
+        return "succeeded", None
+    if job is None:
+        return "failed", {"title": "Its job is gone", "detail": "The job's record was deleted before it ended."}
+    return jobs.status_of(session, job), job.error if job.status != "succeeded" else None

@@ -1,0 +1,61 @@
+"""Pages: keyset cursors, and the parameters of a list."""
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Generic, TypeVar
+
+from fastapi import Query
+from pydantic import BaseModel
+from sqlalchemy import Select
+from sqlalchemy.orm import Session
+
+from app.errors import Malformed
+
+T = TypeVar("T")
+Limit = Annotated[int, Query(ge=1, le=1000, description="Items a page.")]
+Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")]
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+class Page(BaseModel, Generic[T]):
+    """One page. Ask again with `cursor=next_cursor` for the next; null means that was the last."""
+
+    items: list[T]
+    next_cursor: str | None
+
+
+def encode_cursor(*values: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
+
+
+def _is_plain(value: Any, kind: type[Any]) -> bool:
+    """Of the right type, and something that every database can compare with."""
+    if type(value) is not kind:
+        return False
+    return _UNSTORABLE.search(value) is None if isinstance(value, str) else abs(value) < 2**63
+
+
+def decode_cursor(cursor: str | None, *types: type) -> tuple[Any, ...] | None:
+    if cursor is None:
+        return None
+    try:
+        values = json.loads(base64.urlsafe_b64decode(cursor.encode() + b"=="))
+        if type(values) is list and len(values) == len(types) and all(map(_is_plain, values, types)):
+            return tuple(values)
+    except (ValueError, TypeError):
+        pass
+    raise Malformed("this cursor is not one of ours; pass `next_cursor` of the page before, unchanged")
+
+
+def page_by_id(
+    session: Session, query: Select[Any], column: Any, cursor: str | None, limit: int, view: Callable[[Any], T]
+) -> Page[T]:
+    """Oldest first; ids grow with time, so the cursor is the last id seen."""
+    after = decode_cursor(cursor, str)
+    if after is not None:
+        query = query.where(column > after[0])
+    rows = list(session.scalars(query.order_by(column).limit(limit + 1)))
+    following = encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
+    return Page(items=[view(row) for row in rows[:limit]], next_cursor=following)
