@@ -12,9 +12,11 @@ from starlette.middleware.cors import CORSMiddleware
 from app.ensembles import routes as ensembles
 from app.experiments import catalogue
 from app.experiments import routes as experiments
+from app.housekeeping import routes as housekeeping
 from app.jobs import routes as jobs
 from app.keys import routes as keys
 from app.labels import routes as labels
+from app.methods import routes as methods
 from app.pools import routes as pools
 from app.pools.schemas import PoolIn
 from app.projects import routes as projects
@@ -29,16 +31,20 @@ from app.settings import Settings, get_settings
 from app.simulations import routes as simulations
 from app.web.bodies.receive import LARGE_AT_ONCE
 from app.web.problems import ProblemOut, handle_errors
-from app.web.serving import health as system
+from app.web.serving import health
 from app.web.serving.docs import serve_docs
 from app.web.serving.limits import BodyCap, RateLimit, cap_of
 from app.web.serving.monitoring import RequestLog
 from app.web.serving.schema_gate import SchemaGate
 from app.web.watcher import Watcher
 
-_LEARNING = (projects, pools, labels, ensembles, rankings, rounds, schedules)
-_DESIGNING = (catalogue, experiments, sessions, proposals, observations, simulations)
-ROUTERS = (*(module.router for module in (*_LEARNING, *_DESIGNING, jobs, keys, system)), system.plain)
+ROUTERS = (
+    *(projects.router, pools.router, labels.router, ensembles.router, ensembles.of_projects),
+    *(rankings.router, rounds.router, labels.of_rounds, schedules.router),
+    *(catalogue.router, experiments.router),
+    *(sessions.router, proposals.router, observations.router, simulations.router),
+    *(jobs.router, keys.router, methods.router, housekeeping.router, health.router),
+)
 
 DESCRIPTION = """
 What should we label next? Send your unlabelled rows, get them back in the order in which labelling them teaches most.

@@ -9,15 +9,29 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.db import projects
 from app.db.jobs import ENDED
 from app.db.tables import Ensemble, EnsembleResult, Job, Prediction, Project
 from app.ensembles.predict import request_prediction
+from app.ensembles.queries import finished_ensemble
 from app.ensembles.request import request_training
-from app.ensembles.schemas import EnsembleOut, PredictionIn, PredictionJobOut, PredictionOut, TrainingIn, TrainingOut
+from app.ensembles.schemas import (
+    CurrentIn,
+    CurvePoint,
+    EnsembleOut,
+    LearningCurve,
+    PredictionIn,
+    PredictionJobOut,
+    PredictionOut,
+    TrainingIn,
+    TrainingOut,
+)
 from app.ensembles.views import ensemble_view, prediction_view
 from app.errors import Conflict, NotFound
 from app.methods.schemas import as_json_or_none, posterior_of
 from app.projects.create import check_training
+from app.projects.schemas import ProjectOut
+from app.projects.views import project_view
 from app.services import Services
 from app.web.dependencies import Context, EdgeRoute, on
 from app.web.job_view import job_view
@@ -26,6 +40,7 @@ from app.web.problems import problems, problems_of_change
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["ensembles"], route_class=EdgeRoute)
+of_projects = APIRouter(prefix="/v1/projects", tags=["projects"], route_class=EdgeRoute)
 AT_ONCE = 1000
 
 
@@ -164,3 +179,47 @@ def _read(context: Context[Prediction], start: int, limit: int) -> PredictionOut
         if prediction is None:
             raise NotFound("this prediction was deleted")
         return _page(context.services, session, prediction, start, limit)
+
+
+@of_projects.post(
+    "/{project_id}/current", responses=problems_of_change(404), summary="Pin or unpin the current ensemble"
+)
+def post_current(
+    project_id: str,
+    context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
+    wanted: CurrentIn,
+) -> ProjectOut:
+    """Rankings use the newest ensemble unless one is pinned here: roll back by pinning an older one, and go on by
+    sending null."""
+    if wanted.ensemble_id is not None:
+        finished_ensemble(context.session, project_id, wanted.ensemble_id)
+    project = projects.lock(context.session, project_id)
+    project.pinned_ensemble_id = wanted.ensemble_id
+    context.session.flush()
+    return project_view(context.session, project)
+
+
+@of_projects.get("/{project_id}/learning-curve", responses=problems(404), summary="Metrics against labels")
+def get_learning_curve(
+    project_id: str, context: Annotated[Context[Project], on(Project, "read", parameter="project_id")]
+) -> LearningCurve:
+    """One point for each trained ensemble, oldest first: how many labels it saw and how well it does."""
+    query = (
+        select(Ensemble, EnsembleResult)
+        .join(EnsembleResult, EnsembleResult.ensemble_id == Ensemble.id)
+        .where(Ensemble.project_id == project_id)
+        .order_by(Ensemble.version)
+    )
+    points = [
+        CurvePoint(
+            ensemble_id=ensemble.id,
+            version=ensemble.version,
+            n_labels=result.n_labels,
+            metrics=result.metrics,
+            origin=ensemble.origin,
+            created_at=result.created_at,
+        )
+        for ensemble, result in context.session.execute(query)
+    ]
+    measured = points[-1].metrics.get("measured_on", "none") if points else "none"
+    return LearningCurve(metric_set=measured, points=points)

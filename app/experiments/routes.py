@@ -11,7 +11,6 @@ from app.errors import Forbidden
 from app.experiments.create import change_experiment, checked, create_experiment, understood
 from app.experiments.schemas import EXAMPLE, ExperimentChange, ExperimentItem, ExperimentOut, ModelOut, Spec
 from app.experiments.views import experiment_item, experiment_view
-from app.housekeeping.delete import delete_experiment
 from app.web.dependencies import Context, EdgeRoute, anyone, computes, on
 from app.web.paging import Cursor, Limit, Page, page_by_id
 from app.web.problems import problems, problems_of_change
@@ -73,11 +72,3 @@ def patch_experiment(
     """Its name at any time; its spec until a session has a proposal or an observation."""
     made: Any = checked(wanted.spec) if wanted.spec is not None else None
     return experiment_view(context.session, change_experiment(context.session, experiment_id, wanted, made))
-
-
-@router.delete("/experiments/{experiment_id}", status_code=204, responses=problems(404), summary="Delete an experiment")
-def remove_experiment(
-    experiment_id: str, context: Annotated[Context[Experiment], on(Experiment, "write", parameter="experiment_id")]
-) -> None:
-    """With its sessions, their observations and its simulations. There is no way back."""
-    delete_experiment(context.session, context.resource)

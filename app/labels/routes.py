@@ -10,9 +10,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.db import consensus
-from app.db.tables import Job, Label, PoolData, Project
-from app.labels.record import read_labels, record_labels
-from app.labels.schemas import ConsensusOut, LabelOut, LabelsIn, LabelsOut
+from app.db.tables import Job, Label, PoolData, Project, Round
+from app.labels.record import in_round, read_labels, record_labels
+from app.labels.schemas import ConsensusOut, LabelOut, LabelsIn, LabelsOut, RoundLabelsIn
 from app.services import Services
 from app.web.csv import cell, line
 from app.web.dependencies import Context, EdgeRoute, on
@@ -22,6 +22,7 @@ from app.web.problems import problems, problems_of_change
 from app.web.waiting import First, waits_for
 
 router = APIRouter(prefix="/v1/projects/{project_id}/labels", tags=["labels"], route_class=EdgeRoute)
+of_rounds = APIRouter(prefix="/v1/rounds", tags=["rounds"], route_class=EdgeRoute)
 EXPORT_AT_ONCE = 1000
 
 
@@ -145,3 +146,26 @@ def _csv(services: Services, project: Project, *, history: bool) -> Iterator[str
         cursor = page.next_cursor
         if cursor is None:
             return
+
+
+@of_rounds.post(
+    "/{round_id}/labels", status_code=201, responses=problems_of_change(404), summary="Label items of a round"
+)
+@waits_for(triggered_jobs, labels_with_jobs)
+def post_round_labels(
+    round_id: str, context: Annotated[Context[Round], on(Round, "label", parameter="round_id")], wanted: RoundLabelsIn
+) -> LabelsOut:
+    """As `POST /v1/projects/{id}/labels`, for rows of this round only."""
+    with context.services.database.read() as session:
+        project = session.get_one(Project, context.resource.project_id)
+    labels = read_labels(wanted.labels, cap=context.services.settings.max_labels_per_request)
+    recorded = record_labels(
+        context.services,
+        context.session,
+        project,
+        in_round(context.resource, labels),
+        default_annotator=context.caller.name,
+        key_id=context.caller.key_id or None,
+        within=context.resource,
+    )
+    return LabelsOut(accepted=len(recorded.labels), labels=recorded.labels, triggered=recorded.triggered)

@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 
 from app.db import consensus, pools
 from app.db.tables import Job, Pool, Project
-from app.housekeeping.delete import delete_pool
 from app.pools.create import create_pool
 from app.pools.receive_file import queue_ingest, receive_file, refuse_second_file
 from app.pools.schemas import IngestOut, ItemOut, PoolIn, PoolOut
@@ -154,12 +153,6 @@ def _queue(context: Context[Pool], upload: Any) -> IngestOut:
 @router.get("/pools/{pool_id}", responses=problems(404), summary="Get a pool")
 def get_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")]) -> PoolOut:
     return pool_view(context.session, context.resource)
-
-
-@router.delete("/pools/{pool_id}", status_code=204, responses=problems(404), summary="Delete a pool")
-def remove_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "write", parameter="pool_id")]) -> None:
-    """With its labels, rankings and rounds. Ensembles trained on it stay."""
-    delete_pool(context.session, context.resource)
 
 
 @router.get("/pools/{pool_id}/items", responses=problems(404, 409), summary="List a pool's rows")

@@ -5,12 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 from sqlalchemy import select
 
-from app.db import projects
-from app.db.tables import Ensemble, EnsembleResult, Project
-from app.ensembles.queries import finished_ensemble
-from app.ensembles.schemas import CurrentIn, CurvePoint, LearningCurve
+from app.db.tables import Project
 from app.errors import Forbidden
-from app.housekeeping.delete import delete_project
 from app.projects.create import create_project
 from app.projects.schemas import ProjectIn, ProjectOut
 from app.projects.views import project_view
@@ -49,54 +45,3 @@ def get_project(
     project_id: str, context: Annotated[Context[Project], on(Project, "read", parameter="project_id")]
 ) -> ProjectOut:
     return project_view(context.session, context.resource)
-
-
-@router.delete("/{project_id}", status_code=204, responses=problems(404), summary="Delete a project")
-def remove_project(
-    project_id: str, context: Annotated[Context[Project], on(Project, "admin", parameter="project_id")]
-) -> None:
-    """With everything in it: pools, labels, ensembles, rankings. Its jobs are cancelled. There is no way back, so it
-    takes a key with scope `admin`."""
-    delete_project(context.session, context.resource)
-
-
-@router.post("/{project_id}/current", responses=problems_of_change(404), summary="Pin or unpin the current ensemble")
-def post_current(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
-    wanted: CurrentIn,
-) -> ProjectOut:
-    """Rankings use the newest ensemble unless one is pinned here: roll back by pinning an older one, and go on by
-    sending null."""
-    if wanted.ensemble_id is not None:
-        finished_ensemble(context.session, project_id, wanted.ensemble_id)
-    project = projects.lock(context.session, project_id)
-    project.pinned_ensemble_id = wanted.ensemble_id
-    context.session.flush()
-    return project_view(context.session, project)
-
-
-@router.get("/{project_id}/learning-curve", responses=problems(404), summary="Metrics against labels")
-def get_learning_curve(
-    project_id: str, context: Annotated[Context[Project], on(Project, "read", parameter="project_id")]
-) -> LearningCurve:
-    """One point for each trained ensemble, oldest first: how many labels it saw and how well it does."""
-    query = (
-        select(Ensemble, EnsembleResult)
-        .join(EnsembleResult, EnsembleResult.ensemble_id == Ensemble.id)
-        .where(Ensemble.project_id == project_id)
-        .order_by(Ensemble.version)
-    )
-    points = [
-        CurvePoint(
-            ensemble_id=ensemble.id,
-            version=ensemble.version,
-            n_labels=result.n_labels,
-            metrics=result.metrics,
-            origin=ensemble.origin,
-            created_at=result.created_at,
-        )
-        for ensemble, result in context.session.execute(query)
-    ]
-    measured = points[-1].metrics.get("measured_on", "none") if points else "none"
-    return LearningCurve(metric_set=measured, points=points)

@@ -7,9 +7,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.db.tables import Job, PoolData, Project, Round
-from app.labels.record import in_round, read_labels, record_labels
-from app.labels.routes import labels_with_jobs, triggered_jobs
-from app.labels.schemas import LabelsOut, RoundLabelsIn
 from app.pools.views import payloads_of
 from app.rankings.round_request import RoundIn, stored_round
 from app.rounds.advance import count_open
@@ -23,7 +20,7 @@ from app.web.dependencies import Context, EdgeRoute, on
 from app.web.job_view import job_view
 from app.web.paging import Cursor, Limit, Page, page_by_id
 from app.web.problems import problems, problems_of_change
-from app.web.waiting import waits, waits_for
+from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["rounds"], route_class=EdgeRoute)
 
@@ -87,29 +84,6 @@ def post_next(
         for item, key, payload in zip(reserved, keys, payloads, strict=True)
     ]
     return NextOut(items=items, n_left=count_open(session, context.resource))
-
-
-@router.post(
-    "/rounds/{round_id}/labels", status_code=201, responses=problems_of_change(404), summary="Label items of a round"
-)
-@waits_for(triggered_jobs, labels_with_jobs)
-def post_round_labels(
-    round_id: str, context: Annotated[Context[Round], on(Round, "label", parameter="round_id")], wanted: RoundLabelsIn
-) -> LabelsOut:
-    """As `POST /v1/projects/{id}/labels`, for rows of this round only."""
-    with context.services.database.read() as session:
-        project = session.get_one(Project, context.resource.project_id)
-    labels = read_labels(wanted.labels, cap=context.services.settings.max_labels_per_request)
-    recorded = record_labels(
-        context.services,
-        context.session,
-        project,
-        in_round(context.resource, labels),
-        default_annotator=context.caller.name,
-        key_id=context.caller.key_id or None,
-        within=context.resource,
-    )
-    return LabelsOut(accepted=len(recorded.labels), labels=recorded.labels, triggered=recorded.triggered)
 
 
 @router.post("/rounds/{round_id}/close", responses=problems_of_change(404), summary="Close a round early")

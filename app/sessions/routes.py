@@ -6,7 +6,6 @@ from fastapi import APIRouter, Response
 from sqlalchemy import select
 
 from app.db.tables import DesignSession, Experiment
-from app.housekeeping.delete import delete_session
 from app.sessions.change import change_session
 from app.sessions.open import open_session
 from app.sessions.reissue_token import reissue_token, revoke_token
@@ -85,12 +84,3 @@ def remove_token(
 ) -> None:
     """It is refused from now on. The session stays as it is, and can be given a new one."""
     revoke_token(context.session, session_id)
-
-
-@router.delete("/sessions/{session_id}", status_code=204, responses=problems(404), summary="Delete a session")
-def remove_session(
-    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
-) -> None:
-    """With its proposals and observations; jobs that make proposals are cancelled. Sessions that started from it keep
-    what they took over."""
-    delete_session(context.session, session_id)

@@ -1,6 +1,6 @@
-"""Methods, health and metrics."""
+"""Whether the service lives and can serve, and what it counts; no key needed."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse, RedirectResponse
@@ -8,34 +8,25 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from app.db.migrate import schema_problem
 from app.errors import NotReady, problem_response
-from app.methods.schemas import method_schemas
 from app.queue import queue
 from app.services import Services
-from app.web.dependencies import Context, EdgeRoute, anyone
-from app.web.problems import only_problems, problems
+from app.web.problems import only_problems
 from app.web.serving.monitoring import JOBS
 
-router = APIRouter(prefix="/v1", tags=["methods"], route_class=EdgeRoute)
-plain = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"])
 
 
-@router.get("/methods", responses=problems(), summary="List models, posteriors, acquisitions and selections")
-def get_methods(context: Annotated[Context[None], anyone("read")]) -> dict[str, dict[str, Any]]:
-    """Each with the JSON schema of its options, ready to drive a form."""
-    return method_schemas()
-
-
-@plain.get("/", include_in_schema=False)
+@router.get("/", include_in_schema=False)
 def get_root() -> RedirectResponse:
     return RedirectResponse("/docs")
 
 
-@plain.get("/healthz", summary="Is the process alive?")
+@router.get("/healthz", summary="Is the process alive?")
 async def get_health() -> dict[str, str]:  # on the loop: all threads may be waiting
     return {"status": "ok"}
 
 
-@plain.get(
+@router.get(
     "/readyz",
     summary="Can it serve?",
     responses=only_problems(503),
@@ -52,7 +43,7 @@ def get_ready(request: Request) -> Any:
     return {"status": "ready"}
 
 
-@plain.get("/metrics", response_class=PlainTextResponse, summary="Prometheus metrics")
+@router.get("/metrics", response_class=PlainTextResponse, summary="Prometheus metrics")
 def get_metrics(request: Request) -> Response:
     services: Services = request.app.state.services
     with services.database.read() as session:
