@@ -7,7 +7,6 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from app.db import projects
 from app.db.jobs import ENDED
@@ -17,7 +16,6 @@ from app.ensembles.queries import finished_ensemble
 from app.ensembles.request import request_training
 from app.ensembles.schemas import (
     CurrentIn,
-    CurvePoint,
     EnsembleOut,
     LearningCurve,
     PredictionIn,
@@ -26,32 +24,32 @@ from app.ensembles.schemas import (
     TrainingIn,
     TrainingOut,
 )
-from app.ensembles.views import ensemble_view, prediction_view
+from app.ensembles.views import (
+    AT_ONCE,
+    ensemble_view,
+    learning_curve,
+    prediction_job_view,
+    prediction_page,
+    training_view,
+)
 from app.errors import Conflict, NotFound
 from app.methods.schemas import as_json_or_none, posterior_of
 from app.projects.create import check_training
 from app.projects.schemas import ProjectOut
 from app.projects.views import project_view
-from app.services import Services
 from app.web.dependencies import Context, EdgeRoute, on
-from app.web.job_view import job_view
-from app.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor, page_by_id
+from app.web.paging import Cursor, Limit, Page, decode_cursor, page_by_id
 from app.web.problems import problems, problems_of_change
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["ensembles"], route_class=EdgeRoute)
 of_projects = APIRouter(prefix="/v1/projects", tags=["projects"], route_class=EdgeRoute)
-AT_ONCE = 1000
-
-
-def _training(services: Services, session: Session, *, job: Job, ensemble: Ensemble) -> TrainingOut:
-    return TrainingOut(job=job_view(session, job), ensemble=ensemble_view(session, ensemble))
 
 
 @router.post(
     "/projects/{project_id}/ensembles", status_code=202, responses=problems_of_change(404), summary="Train an ensemble"
 )
-@waits(_training, job=Job, ensemble=Ensemble)
+@waits(training_view, job=Job, ensemble=Ensemble)
 def post_ensemble(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
@@ -72,7 +70,7 @@ def post_ensemble(
         warm_start=wanted.warm_start,
     )
     response.headers["Location"] = f"/v1/jobs/{training.job.id}"
-    return _training(context.services, context.session, job=training.job, ensemble=training.ensemble)
+    return training_view(context.services, context.session, job=training.job, ensemble=training.ensemble)
 
 
 @router.get("/projects/{project_id}/ensembles", responses=problems(404), summary="List ensembles")
@@ -122,24 +120,13 @@ def get_file(
     return StreamingResponse(chunks(), media_type="application/octet-stream", headers=headers)
 
 
-def _predicting(services: Services, session: Session, *, job: Job, prediction: Prediction) -> PredictionJobOut:
-    return PredictionJobOut(job=job_view(session, job), prediction=_page(services, session, prediction))
-
-
-def _page(
-    services: Services, session: Session, prediction: Prediction, start: int = 0, limit: int = AT_ONCE
-) -> PredictionOut:
-    view, following = prediction_view(services, session, prediction, start=start, limit=limit)
-    return view.model_copy(update={"next_cursor": encode_cursor(following) if following is not None else None})
-
-
 @router.post(
     "/ensembles/{ensemble_id}/predictions",
     status_code=202,
     responses=problems_of_change(404),
     summary="Predict rows",
 )
-@waits(_predicting, job=Job, prediction=Prediction)
+@waits(prediction_job_view, job=Job, prediction=Prediction)
 def post_prediction(
     ensemble_id: str,
     context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")],
@@ -152,7 +139,7 @@ def post_prediction(
         project = session.get_one(Project, context.resource.project_id)
     request = request_prediction(context.services, context.session, project, context.resource, wanted)
     response.headers["Location"] = f"/v1/predictions/{request.prediction.id}"
-    return _predicting(context.services, context.session, job=request.job, prediction=request.prediction)
+    return prediction_job_view(context.services, context.session, job=request.job, prediction=request.prediction)
 
 
 @router.get("/predictions/{prediction_id}", responses=problems(404), summary="Get predictions")
@@ -178,7 +165,7 @@ def _read(context: Context[Prediction], start: int, limit: int) -> PredictionOut
         prediction = session.get(Prediction, context.resource.id)
         if prediction is None:
             raise NotFound("this prediction was deleted")
-        return _page(context.services, session, prediction, start, limit)
+        return prediction_page(context.services, session, prediction, start, limit)
 
 
 @of_projects.post(
@@ -204,22 +191,4 @@ def get_learning_curve(
     project_id: str, context: Annotated[Context[Project], on(Project, "read", parameter="project_id")]
 ) -> LearningCurve:
     """One point for each trained ensemble, oldest first: how many labels it saw and how well it does."""
-    query = (
-        select(Ensemble, EnsembleResult)
-        .join(EnsembleResult, EnsembleResult.ensemble_id == Ensemble.id)
-        .where(Ensemble.project_id == project_id)
-        .order_by(Ensemble.version)
-    )
-    points = [
-        CurvePoint(
-            ensemble_id=ensemble.id,
-            version=ensemble.version,
-            n_labels=result.n_labels,
-            metrics=result.metrics,
-            origin=ensemble.origin,
-            created_at=result.created_at,
-        )
-        for ensemble, result in context.session.execute(query)
-    ]
-    measured = points[-1].metrics.get("measured_on", "none") if points else "none"
-    return LearningCurve(metric_set=measured, points=points)
+    return learning_curve(context.session, project_id)

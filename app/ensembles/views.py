@@ -1,19 +1,15 @@
 """Ensembles, predictions and the learning curve as the API shows them."""
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.db import projects
-from app.db.tables import (
-    Ensemble,
-    EnsembleResult,
-    Prediction,
-    PredictionResult,
-    Project,
-)
+from app.db.tables import Ensemble, EnsembleResult, Job, Prediction, PredictionResult, Project
 from app.ensembles.predict import read_predictions
-from app.ensembles.schemas import EnsembleOut, PredictionOut
+from app.ensembles.schemas import CurvePoint, EnsembleOut, LearningCurve, PredictionJobOut, PredictionOut, TrainingOut
 from app.services import Services
-from app.web.job_view import job_state
+from app.web.job_view import job_state, job_view
+from app.web.paging import encode_cursor
 
 
 def ensemble_view(session: Session, ensemble: Ensemble) -> EnsembleOut:
@@ -64,3 +60,43 @@ def prediction_view(
     )
     following = start + limit
     return view, following if result and following < result.n_rows else None
+
+
+AT_ONCE = 1000
+
+
+def training_view(services: Services, session: Session, *, job: Job, ensemble: Ensemble) -> TrainingOut:
+    return TrainingOut(job=job_view(session, job), ensemble=ensemble_view(session, ensemble))
+
+
+def prediction_job_view(services: Services, session: Session, *, job: Job, prediction: Prediction) -> PredictionJobOut:
+    return PredictionJobOut(job=job_view(session, job), prediction=prediction_page(services, session, prediction))
+
+
+def prediction_page(
+    services: Services, session: Session, prediction: Prediction, start: int = 0, limit: int = AT_ONCE
+) -> PredictionOut:
+    view, following = prediction_view(services, session, prediction, start=start, limit=limit)
+    return view.model_copy(update={"next_cursor": encode_cursor(following) if following is not None else None})
+
+
+def learning_curve(session: Session, project_id: str) -> LearningCurve:
+    query = (
+        select(Ensemble, EnsembleResult)
+        .join(EnsembleResult, EnsembleResult.ensemble_id == Ensemble.id)
+        .where(Ensemble.project_id == project_id)
+        .order_by(Ensemble.version)
+    )
+    points = [
+        CurvePoint(
+            ensemble_id=ensemble.id,
+            version=ensemble.version,
+            n_labels=result.n_labels,
+            metrics=result.metrics,
+            origin=ensemble.origin,
+            created_at=result.created_at,
+        )
+        for ensemble, result in session.execute(query)
+    ]
+    measured = points[-1].metrics.get("measured_on", "none") if points else "none"
+    return LearningCurve(metric_set=measured, points=points)

@@ -1,38 +1,25 @@
 """Labels: append-only events, and what they add up to."""
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
-from app.db import consensus
-from app.db.tables import Job, Label, PoolData, Project, Round
+from app.db.tables import Project, Round
 from app.labels.record import in_round, read_labels, record_labels
 from app.labels.schemas import ConsensusOut, LabelOut, LabelsIn, LabelsOut, RoundLabelsIn
-from app.services import Services
-from app.web.csv import cell, line
+from app.labels.views import label_lines, label_page, labels_with_jobs
 from app.web.dependencies import Context, EdgeRoute, on
-from app.web.job_view import job_view
-from app.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
+from app.web.paging import Cursor, Limit, Page
 from app.web.problems import problems, problems_of_change
 from app.web.waiting import First, waits_for
 
 router = APIRouter(prefix="/v1/projects/{project_id}/labels", tags=["labels"], route_class=EdgeRoute)
 of_rounds = APIRouter(prefix="/v1/rounds", tags=["rounds"], route_class=EdgeRoute)
-EXPORT_AT_ONCE = 1000
 
 
 def triggered_jobs(first: First) -> list[str]:
     return list(first["triggered"])
-
-
-def labels_with_jobs(services: Services, session: Session, first: First) -> LabelsOut:
-    query = select(Job).where(Job.id.in_(first["triggered"])).order_by(Job.id)
-    return LabelsOut(**{**first, "jobs": [job_view(session, job) for job in session.scalars(query)]})
 
 
 @router.post("", status_code=201, responses=problems_of_change(404), summary="Label, skip or retract rows")
@@ -79,73 +66,11 @@ def list_labels(
     `history=true` every event in order. Any label beats any number of skips. `format=csv` streams all of it, whatever
     `limit` says; text that a spreadsheet would run as a formula (`=…`) gets a leading apostrophe, numbers never do."""
     if format == "csv":
-        lines = _csv(context.services, context.resource, history=history)
+        lines = label_lines(context.services, context.resource, history=history)
         return StreamingResponse(
             lines, media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="labels.csv"'}
         )
-    return _page(context.services, context.session, context.resource, history, cursor, limit)
-
-
-def _page(
-    services: Services, session: Session, project: Project, history: bool, cursor: str | None, limit: int
-) -> Page[Any]:
-    return (_events if history else _consensus)(services, session, project, cursor, limit)
-
-
-def _events(services: Services, session: Session, project: Project, cursor: str | None, limit: int) -> Page[Any]:
-    after = decode_cursor(cursor, int)
-    query = select(Label).where(Label.project_id == project.id, Label.seq > (after[0] if after else 0))
-    events = list(session.scalars(query.order_by(Label.seq).limit(limit + 1)))
-    keys = _keys(services, session, [(event.pool_id, event.row) for event in events[:limit]])
-    fields = [name for name in LabelOut.model_fields if name != "key"]
-    items = [
-        LabelOut(**{name: getattr(event, name) for name in fields}, key=key)
-        for event, key in zip(events[:limit], keys, strict=True)
-    ]
-    return Page(items=items, next_cursor=encode_cursor(items[-1].seq) if len(events) > limit else None)
-
-
-def _consensus(services: Services, session: Session, project: Project, cursor: str | None, limit: int) -> Page[Any]:
-    after = decode_cursor(cursor, str, int)
-    found = list(
-        consensus.verdict_pages(
-            session,
-            project.id,
-            kind=project.task["kind"],
-            after=(after[0], after[1]) if after else None,
-            limit=limit + 1,
-        )
-    )
-    more, found = len(found) > limit, found[:limit]
-    keys = _keys(services, session, [(verdict.pool_id, verdict.row) for verdict in found])
-    items = [
-        ConsensusOut(pool_id=v.pool_id, row=v.row, key=key, status=v.status, value=v.value, n_annotators=v.n_annotators)
-        for v, key in zip(found, keys, strict=True)
-    ]
-    return Page(items=items, next_cursor=encode_cursor(items[-1].pool_id, items[-1].row) if more else None)
-
-
-def _keys(services: Services, session: Session, places: list[tuple[str, int]]) -> list[str]:
-    found: dict[tuple[str, int], str] = {}
-    for pool_id in {pool_id for pool_id, _ in places}:
-        rows = sorted({row for other, row in places if other == pool_id})
-        keys = services.pool(session.get_one(PoolData, pool_id)).keys(np.array(rows, dtype=np.int64))
-        found.update({(pool_id, row): key for row, key in zip(rows, keys, strict=True)})
-    return [found[place] for place in places]
-
-
-def _csv(services: Services, project: Project, *, history: bool) -> Iterator[str]:
-    """Page by page, each in a transaction of its own: none is open while the client reads."""
-    fields = list((LabelOut if history else ConsensusOut).model_fields)
-    yield line(fields)
-    cursor: str | None = None
-    while True:
-        with services.database.read() as session:
-            page = _page(services, session, project, history, cursor, EXPORT_AT_ONCE)
-        yield "".join(line([cell(getattr(item, name)) for name in fields]) for item in page.items)
-        cursor = page.next_cursor
-        if cursor is None:
-            return
+    return label_page(context.services, context.session, context.resource, history, cursor, limit)
 
 
 @of_rounds.post(

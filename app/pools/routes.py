@@ -2,24 +2,19 @@
 
 from typing import Annotated, Any
 
-import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
-from app.db import consensus, pools
 from app.db.tables import Job, Pool, Project
 from app.pools.create import create_pool
 from app.pools.receive_file import queue_ingest, receive_file, refuse_second_file
 from app.pools.schemas import IngestOut, ItemOut, PoolIn, PoolOut
-from app.pools.views import pool_view
-from app.services import Services
+from app.pools.views import ingest_view, item_page, pool_view
 from app.storage.readers import Columns
 from app.web.bodies.receive import Received
 from app.web.dependencies import Context, EdgeRoute, on
-from app.web.job_view import job_view
-from app.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor, page_by_id
+from app.web.paging import Cursor, Limit, Page, decode_cursor, page_by_id
 from app.web.problems import problems, problems_of_change
 from app.web.waiting import waits
 
@@ -87,10 +82,6 @@ def list_pools(
     return page_by_id(context.session, query, Pool.id, cursor, limit, lambda row: pool_view(context.session, row))
 
 
-def _ingest(services: Services, session: Session, *, job: Job, pool: Pool) -> IngestOut:
-    return IngestOut(job=job_view(session, job), pool=pool_view(session, pool))
-
-
 Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
 
 
@@ -101,7 +92,7 @@ Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
     openapi_extra=_FILE,
     summary="Send a pool's rows as a file",
 )
-@waits(_ingest, job=Job, pool=Pool)
+@waits(ingest_view, job=Job, pool=Pool)
 async def put_data(
     pool_id: str,
     context: Annotated[Context[Pool], on(Pool, "write", parameter="pool_id")],
@@ -147,7 +138,7 @@ def _queue(context: Context[Pool], upload: Any) -> IngestOut:
         key_id=caller.key_id or None,
     )
     pool = context.session.get_one(Pool, context.resource.id)
-    return _ingest(context.services, context.session, job=job, pool=pool)
+    return ingest_view(context.services, context.session, job=job, pool=pool)
 
 
 @router.get("/pools/{pool_id}", responses=problems(404), summary="Get a pool")
@@ -164,31 +155,5 @@ def list_items(
     features: Annotated[bool, Query(description="Include the numbers of each row as `x`.")] = False,
 ) -> Page[ItemOut]:
     after = decode_cursor(cursor, int)
-    return _items(context, context.session, after[0] + 1 if after else 0, limit, features)
-
-
-def _items(context: Context[Pool], session: Session, start: int, limit: int, features: bool) -> Page[ItemOut]:
-    data = pools.data_of(session, context.resource)
-    rows = range(max(start, 0), min(max(start, 0) + limit, data.n_rows))
-    files = context.services.pool(data)
-    numbers = np.arange(rows.start, max(rows.stop, rows.start))
-    kind = session.get_one(Project, context.resource.project_id).task["kind"]
-    said = consensus.verdicts(session, data.pool_id, list(rows), kind=kind)
-    x = files.rows(numbers).tolist() if features else [None] * len(rows)
-    items = []
-    for row, key, payload, vector in zip(rows, files.keys(numbers), files.payloads(numbers), x, strict=True):
-        verdict = said.get(row)
-        items.append(
-            ItemOut(
-                row=row,
-                key=key,
-                payload=payload,
-                status=verdict.status if verdict else "unlabelled",
-                label=verdict.value if verdict else None,
-                n_annotators=verdict.n_annotators if verdict else 0,
-                x=vector,
-            )
-        )
-    return Page(
-        items=items, next_cursor=encode_cursor(rows.stop - 1) if len(rows) and rows.stop < data.n_rows else None
-    )
+    start = after[0] + 1 if after else 0
+    return item_page(context.services, context.session, context.resource, start=start, limit=limit, features=features)

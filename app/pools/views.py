@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
-from app.db.tables import (
-    Pool,
-    PoolData,
-)
-from app.pools.schemas import PoolOut
+from app.db import consensus, pools
+from app.db.tables import Job, Pool, PoolData, Project
+from app.pools.schemas import IngestOut, ItemOut, PoolOut
 from app.services import Services
-from app.web.job_view import job_state
+from app.web.job_view import job_state, job_view
+from app.web.paging import Page, encode_cursor
 
 
 def pool_view(session: Session, pool: Pool) -> PoolOut:
@@ -43,3 +42,36 @@ def payloads_of(services: Services, session: Session, pool_id: str, rows: Sequen
     if not rows:
         return []
     return list(services.pool(session.get_one(PoolData, pool_id)).payloads(np.array(rows, dtype=np.int64)))
+
+
+def ingest_view(services: Services, session: Session, *, job: Job, pool: Pool) -> IngestOut:
+    return IngestOut(job=job_view(session, job), pool=pool_view(session, pool))
+
+
+def item_page(
+    services: Services, session: Session, pool: Pool, *, start: int, limit: int, features: bool
+) -> Page[ItemOut]:
+    data = pools.data_of(session, pool)
+    rows = range(max(start, 0), min(max(start, 0) + limit, data.n_rows))
+    files = services.pool(data)
+    numbers = np.arange(rows.start, max(rows.stop, rows.start))
+    kind = session.get_one(Project, pool.project_id).task["kind"]
+    said = consensus.verdicts(session, data.pool_id, list(rows), kind=kind)
+    x = files.rows(numbers).tolist() if features else [None] * len(rows)
+    items = []
+    for row, key, payload, vector in zip(rows, files.keys(numbers), files.payloads(numbers), x, strict=True):
+        verdict = said.get(row)
+        items.append(
+            ItemOut(
+                row=row,
+                key=key,
+                payload=payload,
+                status=verdict.status if verdict else "unlabelled",
+                label=verdict.value if verdict else None,
+                n_annotators=verdict.n_annotators if verdict else 0,
+                x=vector,
+            )
+        )
+    return Page(
+        items=items, next_cursor=encode_cursor(rows.stop - 1) if len(rows) and rows.stop < data.n_rows else None
+    )

@@ -3,9 +3,7 @@
 from sqlalchemy.orm import Session
 
 from app.db import projects
-from app.db.tables import (
-    Project,
-)
+from app.db.tables import Project
 from app.projects.schemas import ProjectOut
 
 

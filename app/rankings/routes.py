@@ -1,13 +1,9 @@
 """Rankings."""
 
-import csv
-import io
-import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from app.db.tables import Job, Pool, Project, Ranking
 from app.db.types import new_id
@@ -16,11 +12,8 @@ from app.methods.schemas import as_json_or_none
 from app.rankings.replay import replay_ranking
 from app.rankings.request import RankingRequest, request_ranking, store_target
 from app.rankings.schemas import RankingIn, RankingJobOut, RankingOut
-from app.rankings.views import ranking_view
-from app.services import Services
-from app.web.csv import cell
+from app.rankings.views import ranking_csv, ranking_job_view, ranking_view
 from app.web.dependencies import Context, EdgeRoute, on
-from app.web.job_view import job_view
 from app.web.paging import Cursor, Limit, Page, page_by_id
 from app.web.problems import problems, problems_of_change
 from app.web.waiting import waits
@@ -28,12 +21,8 @@ from app.web.waiting import waits
 router = APIRouter(prefix="/v1", tags=["rankings"], route_class=EdgeRoute)
 
 
-def _ranking(services: Services, session: Session, *, job: Job, ranking: Ranking) -> RankingJobOut:
-    return RankingJobOut(job=job_view(session, job), ranking=ranking_view(services, session, ranking, with_items=True))
-
-
 @router.post("/pools/{pool_id}/rankings", status_code=202, responses=problems_of_change(404), summary="Rank a pool")
-@waits(_ranking, job=Job, ranking=Ranking)
+@waits(ranking_job_view, job=Job, ranking=Ranking)
 def post_ranking(
     pool_id: str,
     context: Annotated[Context[Pool], on(Pool, "label", parameter="pool_id")],
@@ -74,7 +63,7 @@ def post_ranking(
     responses=problems_of_change(404),
     summary="Make a ranking again",
 )
-@waits(_ranking, job=Job, ranking=Ranking)
+@waits(ranking_job_view, job=Job, ranking=Ranking)
 def post_replay(
     ranking_id: str,
     context: Annotated[Context[Ranking], on(Ranking, "label", parameter="ranking_id")],
@@ -89,7 +78,7 @@ def post_replay(
 
 def _accepted(context: Context[Any], request: RankingRequest, response: Response) -> RankingJobOut:
     response.headers["Location"] = f"/v1/jobs/{request.job.id}"
-    return _ranking(context.services, context.session, job=request.job, ranking=request.ranking)
+    return ranking_job_view(context.services, context.session, job=request.job, ranking=request.ranking)
 
 
 @router.get("/pools/{pool_id}/rankings", responses=problems(404), summary="List a pool's rankings")
@@ -136,12 +125,4 @@ def get_ranking(
         return view
     if view.items is None:
         raise Conflict(f"this ranking is {view.status}; there are no items to give as CSV")
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["rank", "row", "key", "score", "payload", "value", "measure", *["explanation"] * explain])
-    for item in view.items:
-        payload = item.payload if isinstance(item.payload, str) or item.payload is None else json.dumps(item.payload)
-        why = json.dumps(item.explanation) if item.explanation is not None else None
-        known = [item.rank, item.row, cell(item.key), item.score, cell(payload), item.value, view.measure]
-        writer.writerow([*known, *[why] * explain])
-    return Response(buffer.getvalue(), media_type="text/csv")
+    return Response(ranking_csv(view, view.items, explain=explain), media_type="text/csv")

@@ -1,17 +1,19 @@
 """Rankings as the API shows them."""
 
+import csv
+import io
+import json
+from collections.abc import Sequence
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.db.tables import (
-    Ranking,
-    RankingItem,
-    RankingResult,
-)
+from app.db.tables import Job, Ranking, RankingItem, RankingResult
 from app.pools.views import payloads_of
-from app.rankings.schemas import RankedItem, RankingOut
+from app.rankings.schemas import RankedItem, RankingJobOut, RankingOut
 from app.services import Services
-from app.web.job_view import job_state
+from app.web.csv import cell
+from app.web.job_view import job_state, job_view
 
 
 def ranking_view(
@@ -49,3 +51,19 @@ def ranked_items(services: Services, session: Session, ranking: Ranking, *, expl
         )
         for item, payload in zip(items, payloads, strict=True)
     ]
+
+
+def ranking_job_view(services: Services, session: Session, *, job: Job, ranking: Ranking) -> RankingJobOut:
+    return RankingJobOut(job=job_view(session, job), ranking=ranking_view(services, session, ranking, with_items=True))
+
+
+def ranking_csv(view: RankingOut, items: Sequence[RankedItem], *, explain: bool) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["rank", "row", "key", "score", "payload", "value", "measure", *["explanation"] * explain])
+    for item in items:
+        payload = item.payload if isinstance(item.payload, str) or item.payload is None else json.dumps(item.payload)
+        why = json.dumps(item.explanation) if item.explanation is not None else None
+        known = [item.rank, item.row, cell(item.key), item.score, cell(payload), item.value, view.measure]
+        writer.writerow([*known, *[why] * explain])
+    return buffer.getvalue()

@@ -4,20 +4,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Response
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
-from app.db.tables import Job, PoolData, Project, Round
-from app.pools.views import payloads_of
+from app.db.tables import Job, Project, Round
 from app.rankings.round_request import RoundIn, stored_round
-from app.rounds.advance import count_open
 from app.rounds.close import close_round
 from app.rounds.open import open_round
 from app.rounds.reserve import reserve_items
-from app.rounds.schemas import NextIn, NextItem, NextOut, RoundJobOut, RoundOut
-from app.rounds.views import round_view
-from app.services import Services
+from app.rounds.schemas import NextIn, NextOut, RoundJobOut, RoundOut
+from app.rounds.views import next_view, round_job_view, round_view
 from app.web.dependencies import Context, EdgeRoute, on
-from app.web.job_view import job_view
 from app.web.paging import Cursor, Limit, Page, page_by_id
 from app.web.problems import problems, problems_of_change
 from app.web.waiting import waits
@@ -25,14 +20,10 @@ from app.web.waiting import waits
 router = APIRouter(prefix="/v1", tags=["rounds"], route_class=EdgeRoute)
 
 
-def _round(services: Services, session: Session, *, job: Job, round: Round) -> RoundJobOut:
-    return RoundJobOut(job=job_view(session, job), round=round_view(session, round))
-
-
 @router.post(
     "/projects/{project_id}/rounds", status_code=202, responses=problems_of_change(404), summary="Open a round"
 )
-@waits(_round, job=Job, round=Round)
+@waits(round_job_view, job=Job, round=Round)
 def post_round(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
@@ -43,7 +34,7 @@ def post_round(
     labelled or skipped by `overlap` annotators the round is complete, and a new ensemble is trained."""
     opened = open_round(context.session, context.resource, context.services.settings, stored_round(wanted))
     response.headers["Location"] = f"/v1/jobs/{opened.job.id}"
-    return _round(context.services, context.session, job=opened.job, round=opened.round)
+    return round_job_view(context.services, context.session, job=opened.job, round=opened.round)
 
 
 @router.get("/projects/{project_id}/rounds", responses=problems(404), summary="List rounds")
@@ -76,14 +67,7 @@ def post_next(
         count=wanted.count,
         reserve_seconds=services.settings.reserve_seconds,
     )
-    rows = [item.row for item in reserved]
-    payloads = payloads_of(services, session, context.resource.pool_id, rows)
-    keys = services.pool(session.get_one(PoolData, context.resource.pool_id)).keys(rows) if rows else []
-    items = [
-        NextItem(rank=item.rank, row=item.row, key=key, payload=payload, expires_at=item.expires_at)
-        for item, key, payload in zip(reserved, keys, payloads, strict=True)
-    ]
-    return NextOut(items=items, n_left=count_open(session, context.resource))
+    return next_view(services, session, context.resource, reserved)
 
 
 @router.post("/rounds/{round_id}/close", responses=problems_of_change(404), summary="Close a round early")

@@ -1,15 +1,17 @@
 """Rounds as the API shows them."""
 
+from collections.abc import Sequence
+
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from app.db.tables import (
-    Ranking,
-    Round,
-    RoundItem,
-)
-from app.rounds.schemas import RoundOut
-from app.web.job_view import job_state
+from app.db.tables import Job, PoolData, Ranking, Round, RoundItem
+from app.pools.views import payloads_of
+from app.rounds.advance import count_open
+from app.rounds.reserve import Reserved
+from app.rounds.schemas import NextItem, NextOut, RoundJobOut, RoundOut
+from app.services import Services
+from app.web.job_view import job_state, job_view
 
 
 def round_view(session: Session, round_: Round) -> RoundOut:
@@ -22,3 +24,18 @@ def round_view(session: Session, round_: Round) -> RoundOut:
         status = "closed" if state in ("failed", "cancelled") else "ranking"
     columns = {name: getattr(round_, name) for name in RoundOut.model_fields if hasattr(round_, name)}
     return RoundOut(**{**columns, "status": status}, n_items=n_items, n_done=n_done, error=error)
+
+
+def round_job_view(services: Services, session: Session, *, job: Job, round: Round) -> RoundJobOut:
+    return RoundJobOut(job=job_view(session, job), round=round_view(session, round))
+
+
+def next_view(services: Services, session: Session, round_: Round, reserved: Sequence[Reserved]) -> NextOut:
+    rows = [item.row for item in reserved]
+    payloads = payloads_of(services, session, round_.pool_id, rows)
+    keys = services.pool(session.get_one(PoolData, round_.pool_id)).keys(rows) if rows else []
+    items = [
+        NextItem(rank=item.rank, row=item.row, key=key, payload=payload, expires_at=item.expires_at)
+        for item, key, payload in zip(reserved, keys, payloads, strict=True)
+    ]
+    return NextOut(items=items, n_left=count_open(session, round_))

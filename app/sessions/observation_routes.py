@@ -1,28 +1,21 @@
 """Observations, and what follows from them: the posterior, the EIG of designs, the stopping rules."""
 
-import csv
-import io
-import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy.orm import Session
 
-from app.db.jobs import FAILED
-from app.db.tables import DesignSession, Job
+from app.db.tables import DesignSession
 from app.errors import Malformed
 from app.experiments.schemas import Design
 from app.services import Services
 from app.sessions.read_posterior import Form, read_eig, read_posterior, read_stop
-from app.sessions.read_rounds import Columns, read_columns, read_rounds
+from app.sessions.read_rounds import read_columns, read_rounds
 from app.sessions.record import record_observation
 from app.sessions.schemas import EigOut, ObservationIn, ObservationOut, PosteriorOut, StandingOut, TrialOut
 from app.sessions.undo import undo_observation
-from app.sessions.views import observation_view, proposals_of_job, trial_view
-from app.web.csv import cell
+from app.sessions.views import followed_view, observation_view, trial_view, trials_csv
 from app.web.dependencies import Context, EdgeRoute, computes, on
-from app.web.job_view import job_view
 from app.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
 from app.web.problems import problems, problems_of_change
 from app.web.waiting import First, waits_for
@@ -36,20 +29,8 @@ def _next_job(first: First) -> list[str]:
     return [first["next_job"]["id"]] if first["next_job"] else []
 
 
-def _followed(services: Services, session: Session, first: First) -> ObservationOut:
-    """With what the job for the next design has come to."""
-    job = session.get_one(Job, first["next_job"]["id"])
-    ended = job.error["detail"] if job.error else f"its job is {job.status}"
-    news = {
-        "next": proposals_of_job(session, job),
-        "next_job": job_view(session, job),
-        "next_problem": f"the outcome is recorded, the next design is not: {ended}" if job.status in FAILED else None,
-    }
-    return ObservationOut(**{**first, **news})
-
-
 @router.post("/observations", status_code=201, responses=problems_of_change(404), summary="Record an outcome")
-@waits_for(_next_job, _followed)
+@waits_for(_next_job, followed_view)
 @computes
 def post_observation(
     session_id: str,
@@ -145,7 +126,7 @@ def list_rounds(
     all of them, and no pages."""
     if format == "csv":
         columns = read_columns(context.services, session_id)
-        return Response(_csv(_rounds(context.services, session_id), columns), media_type="text/csv")
+        return Response(trials_csv(_rounds(context.services, session_id), columns), media_type="text/csv")
     after = decode_cursor(cursor, int)
     found = _rounds(context.services, session_id, after=after[0] if after is not None else 0, limit=limit + 1)
     following = encode_cursor(found[limit - 1].n) if len(found) > limit else None
@@ -154,30 +135,3 @@ def list_rounds(
 
 def _rounds(services: Services, session_id: str, **page: int) -> list[TrialOut]:
     return [trial_view(row, proposal) for row, proposal in read_rounds(services, session_id, **page)]
-
-
-def _csv(rounds: list[TrialOut], columns: Columns) -> str:
-    """One line an observation; designs, outcomes and parameters have a column each, also where nothing was observed."""
-    designs, outcomes, parameters = columns
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    learnt = [f"{name}_{what}" for name in parameters for what in ("mean", "sd")]
-    fields = (
-        "eig",
-        "entropy_drop",
-        "kl",
-        "surprise",
-        "log_evidence",
-        "proposal_id",
-        "client_id",
-        "created_at",
-        "is_stale",
-    )
-    writer.writerow(["n", *designs, *outcomes, *learnt, *fields])
-    for each in rounds:
-        known = each.posterior or {}
-        told = [getattr(known.get(name), what, None) for name in parameters for what in ("mean", "sd")]
-        ran = [each.design.get(name) for name in designs] + [each.outcome.get(name) for name in outcomes]
-        plain = [value if not isinstance(value, dict) else json.dumps(value) for value in ran]
-        writer.writerow(map(cell, [each.n, *plain, *told, *(getattr(each, name) for name in fields)]))
-    return buffer.getvalue()

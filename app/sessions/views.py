@@ -1,15 +1,23 @@
 """Sessions, proposals and observations as the API shows them."""
 
+import csv
+import io
+import json
 from collections.abc import Sequence
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from app.db.jobs import FAILED
 from app.db.tables import DesignSession, Job, Observation, Proposal
 from app.db.types import CLOCK
+from app.services import Services
+from app.sessions.read_rounds import Columns
 from app.sessions.record import Recorded
 from app.sessions.schemas import ObservationOut, ProposalBase, ProposalOut, SessionOut, TrialOut
+from app.web.csv import cell
 from app.web.job_view import job_view
+from app.web.waiting import First
 
 
 def session_view(session: Session, row: DesignSession) -> SessionOut:
@@ -85,3 +93,42 @@ def trial_view(row: Observation, proposal: Proposal | None) -> TrialOut:
         is_stale=row.is_stale,
         created_at=row.created_at,
     )
+
+
+def followed_view(services: Services, session: Session, first: First) -> ObservationOut:
+    """With what the job for the next design has come to."""
+    job = session.get_one(Job, first["next_job"]["id"])
+    ended = job.error["detail"] if job.error else f"its job is {job.status}"
+    news = {
+        "next": proposals_of_job(session, job),
+        "next_job": job_view(session, job),
+        "next_problem": f"the outcome is recorded, the next design is not: {ended}" if job.status in FAILED else None,
+    }
+    return ObservationOut(**{**first, **news})
+
+
+def trials_csv(rounds: list[TrialOut], columns: Columns) -> str:
+    """One line an observation; designs, outcomes and parameters have a column each, also where nothing was observed."""
+    designs, outcomes, parameters = columns
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    learnt = [f"{name}_{what}" for name in parameters for what in ("mean", "sd")]
+    fields = (
+        "eig",
+        "entropy_drop",
+        "kl",
+        "surprise",
+        "log_evidence",
+        "proposal_id",
+        "client_id",
+        "created_at",
+        "is_stale",
+    )
+    writer.writerow(["n", *designs, *outcomes, *learnt, *fields])
+    for each in rounds:
+        known = each.posterior or {}
+        told = [getattr(known.get(name), what, None) for name in parameters for what in ("mean", "sd")]
+        ran = [each.design.get(name) for name in designs] + [each.outcome.get(name) for name in outcomes]
+        plain = [value if not isinstance(value, dict) else json.dumps(value) for value in ran]
+        writer.writerow(map(cell, [each.n, *plain, *told, *(getattr(each, name) for name in fields)]))
+    return buffer.getvalue()

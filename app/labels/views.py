@@ -1,0 +1,89 @@
+"""Labels as the API shows them: every event, or the consensus of each row, in pages or as CSV."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.db import consensus
+from app.db.tables import Job, Label, PoolData, Project
+from app.labels.schemas import ConsensusOut, LabelOut, LabelsOut
+from app.services import Services
+from app.web.csv import cell, line
+from app.web.job_view import job_view
+from app.web.paging import Page, decode_cursor, encode_cursor
+from app.web.waiting import First
+
+EXPORT_AT_ONCE = 1000
+
+
+def label_view(event: Mapping[str, Any], key: str) -> LabelOut:
+    """Of an event's columns, and the key of its row."""
+    return LabelOut(**event, key=key)
+
+
+def labels_with_jobs(services: Services, session: Session, first: First) -> LabelsOut:
+    query = select(Job).where(Job.id.in_(first["triggered"])).order_by(Job.id)
+    return LabelsOut(**{**first, "jobs": [job_view(session, job) for job in session.scalars(query)]})
+
+
+def label_page(
+    services: Services, session: Session, project: Project, history: bool, cursor: str | None, limit: int
+) -> Page[Any]:
+    return (_events if history else _consensus)(services, session, project, cursor, limit)
+
+
+def _events(services: Services, session: Session, project: Project, cursor: str | None, limit: int) -> Page[Any]:
+    after = decode_cursor(cursor, int)
+    query = select(Label).where(Label.project_id == project.id, Label.seq > (after[0] if after else 0))
+    events = list(session.scalars(query.order_by(Label.seq).limit(limit + 1)))
+    keys = _keys(services, session, [(event.pool_id, event.row) for event in events[:limit]])
+    fields = [name for name in LabelOut.model_fields if name != "key"]
+    shown = [{name: getattr(event, name) for name in fields} for event in events[:limit]]
+    items = [label_view(event, key) for event, key in zip(shown, keys, strict=True)]
+    return Page(items=items, next_cursor=encode_cursor(items[-1].seq) if len(events) > limit else None)
+
+
+def _consensus(services: Services, session: Session, project: Project, cursor: str | None, limit: int) -> Page[Any]:
+    after = decode_cursor(cursor, str, int)
+    found = list(
+        consensus.verdict_pages(
+            session,
+            project.id,
+            kind=project.task["kind"],
+            after=(after[0], after[1]) if after else None,
+            limit=limit + 1,
+        )
+    )
+    more, found = len(found) > limit, found[:limit]
+    keys = _keys(services, session, [(verdict.pool_id, verdict.row) for verdict in found])
+    items = [
+        ConsensusOut(pool_id=v.pool_id, row=v.row, key=key, status=v.status, value=v.value, n_annotators=v.n_annotators)
+        for v, key in zip(found, keys, strict=True)
+    ]
+    return Page(items=items, next_cursor=encode_cursor(items[-1].pool_id, items[-1].row) if more else None)
+
+
+def _keys(services: Services, session: Session, places: list[tuple[str, int]]) -> list[str]:
+    found: dict[tuple[str, int], str] = {}
+    for pool_id in {pool_id for pool_id, _ in places}:
+        rows = sorted({row for other, row in places if other == pool_id})
+        keys = services.pool(session.get_one(PoolData, pool_id)).keys(np.array(rows, dtype=np.int64))
+        found.update({(pool_id, row): key for row, key in zip(rows, keys, strict=True)})
+    return [found[place] for place in places]
+
+
+def label_lines(services: Services, project: Project, *, history: bool) -> Iterator[str]:
+    """Page by page, each in a transaction of its own: none is open while the client reads."""
+    fields = list((LabelOut if history else ConsensusOut).model_fields)
+    yield line(fields)
+    cursor: str | None = None
+    while True:
+        with services.database.read() as session:
+            page = label_page(services, session, project, history, cursor, EXPORT_AT_ONCE)
+        yield "".join(line([cell(getattr(item, name)) for name in fields]) for item in page.items)
+        cursor = page.next_cursor
+        if cursor is None:
+            return
