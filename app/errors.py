@@ -1,4 +1,4 @@
-"""Business errors carry their HTTP status; one handler (in `app.main`) renders them as RFC 9457 problems.
+"""Business errors carry their HTTP status; one handler (in `app.web.problems`) renders them as RFC 9457 problems.
 
 Problem
 ├── Malformed      422  the body or a parameter can't be right for this project
@@ -14,9 +14,13 @@ Problem
 
 import json
 import math
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from starlette.responses import JSONResponse
+
+SHOWN = 64  # characters of a name that came from outside
 
 
 class Problem(Exception):
@@ -101,3 +105,9 @@ class ProblemResponse(JSONResponse):
 
 def problem_response(problem: Problem) -> JSONResponse:
     return ProblemResponse(problem.body(), problem.status, headers=problem.headers)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'limit'?`, or nothing if no known name is near."""
+    near = get_close_matches(name[:SHOWN], list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

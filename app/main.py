@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
+from app import listeners  # noqa: F401 (who stores a pool publishes it)
 from app.ensembles import routes as ensembles
 from app.experiments import catalogue
 from app.experiments import routes as experiments

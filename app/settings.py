@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from app.near_names import advice
+from app.errors import did_you_mean
 
 PREFIX = "BENSEMBLE_"
 OTHERS = ("URL", "API_KEY", "SESSION", "TOKEN", "KERNELS")
@@ -127,5 +127,5 @@ def warn_of_unknown(environment: MutableMapping[str, str]) -> None:
     for name in sorted(environment):
         if name.upper().startswith(PREFIX) and name.upper() not in (*known, *(PREFIX + other for other in OTHERS)):
             del environment[name]
-            near = advice(name.upper().removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
+            near = did_you_mean(name.upper().removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
             logger.warning("%s is not a setting and has no effect%s", name, near.replace("'", f"'{PREFIX}", 1))

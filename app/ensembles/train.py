@@ -8,15 +8,14 @@ from typing import Any
 import torch
 
 import bensemble_core as bc
-from app.db.tables import Ensemble, EnsembleResult, Project, Schedule
+from app.db.tables import Ensemble, EnsembleResult, Project
 from app.db.types import new_id
 from app.ensembles.collect_labels import FEW, Part, Snapshot, collect_labels, gather
-from app.errors import Malformed, Problem
+from app.errors import Malformed
+from app.events import EnsembleTrained, publish
 from app.methods.schemas import posterior_of
 from app.projects.create import check_training, likelihood_of, prior_of
 from app.queue.context import JobContext, JobFailed, still_there
-from app.rounds.open import Opened, open_following_round
-from app.schedules.fire import parking
 from app.services import Services, job_services
 
 logger = logging.getLogger(__name__)
@@ -68,8 +67,8 @@ def train_ensemble(job: JobContext) -> None:
     with job.finish(outcome) as session:
         session.add(result)
         session.flush()
-        for schedule_id in job.payload.get("schedule_ids", []):
-            _open_next(session, project, schedule_id, job)
+        schedule_ids = job.payload.get("schedule_ids", [])
+        publish(session, EnsembleTrained(settings=job.settings, project=project, schedule_ids=schedule_ids))
     services.objects.delete_prefix(f"snapshots/{ensemble.id}/")
 
 
@@ -170,27 +169,3 @@ def _store(services: Services, key: str, save: Callable[[Any], None]) -> None:
         path = folder / "file"
         save(path)
         services.objects.put_file(key, path, consume=True)
-
-
-def _open_next(session: Any, project: Project, schedule_id: str, job: JobContext) -> None:
-    """A schedule may ask for a round with the new ensemble; if that can't be, it says why and the training stands."""
-    schedule = session.get(Schedule, schedule_id)
-    if schedule is None or schedule.paused or schedule.then_open_round is None:
-        return
-    wanted = schedule.then_open_round
-    with parking(session, schedule):
-        try:
-            with session.begin_nested():
-                opened = open_following_round(session, project, job.settings, wanted, origin=f"schedule:{schedule_id}")
-            schedule.note = _shortfall(opened, wanted["k"])
-        except Problem as problem:
-            schedule.note = f"no round was opened: {problem.detail}"
-            logger.warning(
-                "schedule could not open a round", extra={"schedule_id": schedule_id, "reason": problem.detail}
-            )
-
-
-def _shortfall(opened: Opened | None, wanted: int) -> str | None:
-    if opened is None:
-        return "no round was opened: every row is labelled or skipped"
-    return f"the round has {opened.k} items, not {wanted}: no more rows are left" if opened.k < wanted else None

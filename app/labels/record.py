@@ -82,7 +82,7 @@ def record_labels(
         triggered += advance_rounds(services, session, project, events, within=within)
     if has_schedules:
         n_labels = sum(event["action"] == "label" and event["pool_id"] in found.candidates for event in events)
-        triggered += count_labels(services, session, project, n_labels)
+        triggered += count_labels(services.settings, session, project, n_labels)
     labels = [label_view(event, key) for event, (_, key) in zip(events, found.places, strict=True)]
     return Recorded(labels=labels, triggered=list(dict.fromkeys(triggered)))
 

@@ -4,19 +4,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert, update
 from sqlalchemy.orm import Session
 
-from app.db import projects
-from app.db.tables import Label, Pool, PoolData, Project
+from app.db.tables import Pool, PoolData, Project
 from app.errors import Malformed
+from app.events import PoolStored, publish
 from app.projects.targets import parse_label, row_width
-from app.schedules.fire import count_labels
 from app.services import Services
 from app.storage.pools import PoolWriter
 from app.storage.readers import BadData, Batch
-
-LABELS_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +73,7 @@ def publish_pool(
     annotator: str,
     key_id: str | None,
 ) -> list[str]:
-    """Rows and labels appear together. Labels of candidates count for schedules; returns the jobs set off."""
+    """Rows and labels appear together; returns the jobs set off."""
     session.add(
         PoolData(
             pool_id=pool.id,
@@ -88,27 +84,14 @@ def publish_pool(
         )
     )
     session.flush()
-    if not stored.labels:
-        return []
-    session.execute(update(Pool).where(Pool.id == pool.id).values(n_labelled=len(stored.labels)))
-    first, now = projects.take_label_numbers(session, project.id, len(stored.labels))
-    for start in range(0, len(stored.labels), LABELS_AT_ONCE):
-        session.execute(
-            insert(Label),
-            [
-                {
-                    "project_id": project.id,
-                    "seq": first + start + i,
-                    "pool_id": pool.id,
-                    "row": row,
-                    "annotator": annotator,
-                    "action": "label",
-                    "value": value,
-                    "source": "pool",
-                    "created_at": now,
-                    "key_id": key_id,
-                }
-                for i, (row, value) in enumerate(stored.labels[start : start + LABELS_AT_ONCE])
-            ],
-        )
-    return count_labels(services, session, project, len(stored.labels)) if pool.purpose == "candidates" else []
+    return publish(
+        session,
+        PoolStored(
+            settings=services.settings,
+            project=project,
+            pool=pool,
+            labels=stored.labels,
+            annotator=annotator,
+            key_id=key_id,
+        ),
+    )

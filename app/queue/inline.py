@@ -2,11 +2,13 @@
 handler that hangs or crashes takes the caller with it, and a lease is not renewed."""
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 
 from app.db.engine import Database
 from app.queue import queue
 from app.queue.child import load
 from app.queue.context import JobContext, perform
+from app.queue.handlers import LISTENERS
 from app.queue.outcome import write_end
 from app.settings import Settings
 
@@ -45,6 +47,7 @@ def run_one(database: Database, settings: Settings, queues: Sequence[str], handl
         settings=settings,
         send=lambda _: None,
     )
+    import_module(LISTENERS)
     outcome = perform(load(handlers[job.kind]), context)
     with database.write() as session:
         write_end(session, settings, job, outcome)

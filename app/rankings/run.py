@@ -15,6 +15,7 @@ from app.db import consensus, pools
 from app.db.tables import EnsembleResult, Pool, PoolData, Project, Ranking, RankingItem, RankingResult
 from app.db.types import database_time
 from app.ensembles.load import load_ensemble
+from app.events import RankingReady, publish
 from app.pools.given_rows import as_npy
 from app.queue.context import JobContext, still_there
 from app.rankings.explain import explain_picks
@@ -22,7 +23,6 @@ from app.rankings.replay import kept_context
 from app.rankings.request import family_of, target_key, waiting_rows
 from app.rankings.score_shards import ShardScores, first_start, ranking_failed, run_tasks, score_missing
 from app.rankings.target_sets import drawn_rows
-from app.rounds.open import hand_out
 from app.services import Services, job_services
 from app.storage.errors import AlreadyStored
 from app.storage.pools import Pool as PoolFiles
@@ -100,8 +100,7 @@ def rank_pool(job: JobContext) -> None:
             )
         )
         session.execute(insert(RankingItem), items)
-        if ranking.round_id is not None:
-            hand_out(session, ranking, [(item["rank"], item["row"]) for item in items])
+        publish(session, RankingReady(ranking=ranking, items=[(item["rank"], item["row"]) for item in items]))
     is_kept = "n_rows" in (ranking.target or {})  # the rows of a request are nowhere else, and a replay needs them
     services.objects.delete_prefix(f"rankings/{ranking.id}/{'scores/' if is_kept else ''}")
 

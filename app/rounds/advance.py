@@ -71,7 +71,7 @@ def complete(services: Services, session: Session, project: Project, round_: Rou
     round_.ended_at = database_time(session)
     if not has_labels(session, project.id):
         return []  # every item was skipped, and nothing was labelled before
-    triggered = fire_on_round(services, session, project)
+    triggered = fire_on_round(services.settings, session, project)
     if round_.retrain:
         training = request_training(session, project, services.settings, origin=f"round:{round_.id}", shared=True)
         round_.ensemble_id = training.ensemble.id

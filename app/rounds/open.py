@@ -10,6 +10,7 @@ from app.db import pools, projects
 from app.db.tables import Job, Pool, Project, Ranking, Round, RoundItem
 from app.db.types import database_time, new_id
 from app.errors import Conflict
+from app.events import RankingReady
 from app.rankings.request import request_ranking, rows_left
 from app.settings import Settings
 
@@ -84,12 +85,15 @@ def open_following_round(
     return open_round(session, project, settings, {**wanted, "k": k}, origin=origin) if k > 0 else None
 
 
-def hand_out(session: Session, ranking: Ranking, items: list[tuple[int, int]]) -> None:
-    """The ranking is there: its items (rank, row) become the round's queue. A round closed meanwhile stays closed."""
-    round_ = session.get_one(Round, ranking.round_id, with_for_update=True)
-    if round_.status != "ranking":
-        return
-    session.execute(insert(RoundItem), [{"round_id": round_.id, "rank": rank, "row": row} for rank, row in items])
-    round_.status = "open"
-    round_.opened_at = database_time(session)
-    session.flush()
+def hand_out(session: Session, ready: RankingReady) -> list[str]:
+    """The items of a round's ranking become the round's queue. A round closed meanwhile stays closed."""
+    if ready.ranking.round_id is None:
+        return []
+    round_ = session.get_one(Round, ready.ranking.round_id, with_for_update=True)
+    if round_.status == "ranking":
+        items = [{"round_id": round_.id, "rank": rank, "row": row} for rank, row in ready.items]
+        session.execute(insert(RoundItem), items)
+        round_.status = "open"
+        round_.opened_at = database_time(session)
+        session.flush()
+    return []

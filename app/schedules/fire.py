@@ -23,7 +23,6 @@ from app.db.types import database_time
 from app.ensembles.request import request_training
 from app.errors import Malformed, NotFound, Problem
 from app.queue.context import storable
-from app.services import Services
 from app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ def next_time(cron: str, timezone: str, after: datetime) -> datetime:
         ) from error
 
 
-def count_labels(services: Services, session: Session, project: Project, n_labels: int) -> list[str]:
+def count_labels(settings: Settings, session: Session, project: Project, n_labels: int) -> list[str]:
     """For schedules of every N labels. The caller holds the project's lock."""
     due = []
     for schedule in session.scalars(_of(project.id).where(Schedule.every_labels.is_not(None))):
@@ -56,13 +55,13 @@ def count_labels(services: Services, session: Session, project: Project, n_label
         if schedule.labels_pending >= (schedule.every_labels or 0):
             schedule.labels_pending = 0
             due.append(schedule)
-    return _fire(services.settings, session, project, due)
+    return _fire(settings, session, project, due)
 
 
-def fire_on_round(services: Services, session: Session, project: Project) -> list[str]:
+def fire_on_round(settings: Settings, session: Session, project: Project) -> list[str]:
     """For schedules that wait for a round to be complete. The caller holds the project's lock."""
     due = list(session.scalars(_of(project.id).where(Schedule.on_round_complete.is_(True))))
-    return _fire(services.settings, session, project, due)
+    return _fire(settings, session, project, due)
 
 
 def tick(database: Database, settings: Settings) -> None:

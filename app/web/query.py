@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 
-from app.errors import Malformed
-from app.near_names import SHOWN, advice
+from app.errors import SHOWN, Malformed, did_you_mean
 
 MAX_ERRORS = 20
 
@@ -24,7 +23,7 @@ def refuse_unknown(
             errors = [
                 {
                     "pointer": f"/query/{name[:SHOWN].replace('~', '~0').replace('/', '~1')}",
-                    "detail": f"there is no query parameter {name[:SHOWN]!r}{advice(name, known)}",
+                    "detail": f"there is no query parameter {name[:SHOWN]!r}{did_you_mean(name, known)}",
                 }
                 for name in unknown[:MAX_ERRORS]
             ]
