@@ -4,8 +4,8 @@ import copy
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any, Union
 
 import pytest
@@ -42,13 +42,13 @@ LINEAR: dict[str, dict[str, Any]] = {  # what else it takes to reach what an ent
 }
 AT_THE_MAP = ("map", "deep_ensemble", "snapshot_ensemble", "swa")  # whose members are the MAP of a linear model
 OF_ITS_OWN = {  # the test of REFERENCE.md for an entry that aims at nothing here
-    "mc_dropout": "test_posteriors.test_dropout_variance_of_one_linear_layer_is_the_formula",
-    "swag": "test_swag.test_draws_have_the_mean_and_covariance_of_the_formula",
-    "multi_swag": "test_swag.test_a_mixture_spreads_its_draws_evenly_over_its_members",
-    "renyi": "test_renyi.test_the_spread_grows_from_the_conditional_to_the_marginal_as_alpha_falls",
-    "pbp": "test_pbp.test_one_pass_over_one_hot_rows_is_the_exact_posterior",
-    "batch_ensemble": "test_batch_ensemble.test_members_are_dense_networks_with_rank_one_products",
-    "rank1_bnn": "test_rank1.test_with_all_else_frozen_at_one_q_of_r_is_the_conjugate_mean_field_posterior",
+    "mc_dropout": "test_posteriors:test_dropout_variance_of_one_linear_layer_is_the_formula",
+    "swag": "averaging.test_swag:test_draws_have_the_mean_and_covariance_of_the_formula",
+    "multi_swag": "averaging.test_swag:test_a_mixture_spreads_its_draws_evenly_over_its_members",
+    "renyi": "variational.test_renyi:test_the_spread_grows_from_the_conditional_to_the_marginal_as_alpha_falls",
+    "pbp": "moment_matching.test_pbp:test_one_pass_over_one_hot_rows_is_the_exact_posterior",
+    "batch_ensemble": "ensembles.test_batch_ensemble:test_members_are_dense_networks_with_rank_one_products",
+    "rank1_bnn": "ensembles.test_rank1:test_with_all_else_frozen_at_one_q_of_r_is_the_conjugate_mean_field_posterior",
 }
 POINTS = ("map", "swa")  # entries without any spread
 SPREAD: dict[str, dict[str, Any]] = {"swag": {"rank": 10}, "multi_swag": {"rank": 10}}  # options for a curved fit
@@ -142,8 +142,7 @@ def test_draws_on_a_conjugate_problem_are_what_the_entry_aims_at(name: str) -> N
 @pytest.mark.parametrize("name", [name for name in NAMES if bc.POSTERIORS[name].aims == "none"])
 def test_an_entry_that_aims_at_nothing_is_the_map_of_a_linear_model_or_has_a_test_of_its_own(name: str) -> None:
     if name not in AT_THE_MAP:
-        file, _, test = OF_ITS_OWN[name].partition(".")
-        assert callable(getattr(import_module(f"tests.core.{file}"), test))
+        assert callable(resolve_name(f"tests.core.posteriors.{OF_ITS_OWN[name]}"))
         return
     _, _, mean, _ = conjugate()
     drawn = weights_drawn(name, 5)
