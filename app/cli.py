@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,11 +70,20 @@ def _explain(error: Exception) -> str | None:
     return error.detail if isinstance(error, Problem) else None
 
 
+class _Version(argparse.Action):
+    """Of what is installed, read when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"bensemble {version('bensemble-service')}")
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bensemble",
         description="What should we label or measure next? Settings are BENSEMBLE_… environment variables.",
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
     commands = parser.add_subparsers(required=True, metavar="command")
 
     up = commands.add_parser("up", help="migrate, then run the API and two workers until Ctrl-C")

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
+import bensemble_core as bc
 from app import listeners  # noqa: F401 (who stores a pool publishes it)
 from app.ensembles import routes as ensembles
 from app.experiments import catalogue
@@ -92,12 +93,13 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
 
     app = FastAPI(
         title="Bensemble",
-        version="0.1.0",
+        version=bc.__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
         docs_url=None,  # ours, see serve_docs
         redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,  # an operationId is the function's name, or its own
     )
     for router in ROUTERS:
         app.include_router(router)

@@ -3,6 +3,8 @@
 Experimental design, with a stated likelihood instead of a network, is in `design`.
 """
 
+from importlib.metadata import PackageNotFoundError, version
+
 from bensemble_core import acquisition, design, plots
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS
 from bensemble_core.ensemble import Ensemble
@@ -50,6 +52,11 @@ from bensemble_core.priors import Normal
 from bensemble_core.ranking import Ranking, choose, conclude, rank, score, score_columns
 from bensemble_core.tuning import Trial, Tuned, tune
 from bensemble_core.types import Data, Family, Posterior, Problem
+
+try:
+    __version__ = version("bensemble-service")  # pyproject.toml says which
+except PackageNotFoundError:  # imported from a folder that was never installed
+    __version__ = "0+unknown"
 
 __all__ = [
     "ACQUISITIONS",

@@ -47,7 +47,11 @@ of_projects = APIRouter(prefix="/v1/projects", tags=["projects"], route_class=Ed
 
 
 @router.post(
-    "/projects/{project_id}/ensembles", status_code=202, responses=problems_of_change(404), summary="Train an ensemble"
+    "/projects/{project_id}/ensembles",
+    status_code=202,
+    responses=problems_of_change(404),
+    operation_id="train_ensemble",
+    summary="Train an ensemble",
 )
 @waits(training_view, job=Job, ensemble=Ensemble)
 def post_ensemble(
@@ -100,6 +104,7 @@ def get_ensemble(
         200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
     },
     response_class=StreamingResponse,
+    operation_id="download_ensemble",
     summary="Download an ensemble",
 )
 def get_file(
@@ -124,6 +129,7 @@ def get_file(
     "/ensembles/{ensemble_id}/predictions",
     status_code=202,
     responses=problems_of_change(404),
+    operation_id="create_prediction",
     summary="Predict rows",
 )
 @waits(prediction_job_view, job=Job, prediction=Prediction)
@@ -169,7 +175,10 @@ def _read(context: Context[Prediction], start: int, limit: int) -> PredictionOut
 
 
 @of_projects.post(
-    "/{project_id}/current", responses=problems_of_change(404), summary="Pin or unpin the current ensemble"
+    "/{project_id}/current",
+    responses=problems_of_change(404),
+    operation_id="set_current_ensemble",
+    summary="Pin or unpin the current ensemble",
 )
 def post_current(
     project_id: str,

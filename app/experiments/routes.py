@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
 Stated = Annotated[Spec, Body(examples=[EXAMPLE])]
 
 
-@router.post("/models/validate", responses=problems_of_change(), summary="Check a model")
+@router.post("/models/validate", responses=problems_of_change(), operation_id="validate_model", summary="Check a model")
 @computes
 def post_validate(context: Annotated[Context[None], anyone("read")], spec: Stated) -> ModelOut:
     """The body is a spec, as for an experiment. Nothing is stored: the answer is what was understood, and how much a
@@ -27,7 +27,13 @@ def post_validate(context: Annotated[Context[None], anyone("read")], spec: State
     return understood(context.services.settings, spec)
 
 
-@router.post("/experiments", status_code=201, responses=problems_of_change(), summary="Create an experiment")
+@router.post(
+    "/experiments",
+    status_code=201,
+    responses=problems_of_change(),
+    operation_id="create_experiment",
+    summary="Create an experiment",
+)
 @computes
 def post_experiment(
     context: Annotated[Context[None], anyone("write")], spec: Stated, response: Response
@@ -62,7 +68,12 @@ def get_experiment(
     return experiment_view(context.session, context.resource)
 
 
-@router.patch("/experiments/{experiment_id}", responses=problems_of_change(404), summary="Change an experiment")
+@router.patch(
+    "/experiments/{experiment_id}",
+    responses=problems_of_change(404),
+    operation_id="change_experiment",
+    summary="Change an experiment",
+)
 @computes
 def patch_experiment(
     experiment_id: str,

@@ -13,7 +13,12 @@ router = APIRouter(prefix="/v1", route_class=EdgeRoute)
 
 
 @router.delete(
-    "/projects/{project_id}", tags=["projects"], status_code=204, responses=problems(404), summary="Delete a project"
+    "/projects/{project_id}",
+    tags=["projects"],
+    status_code=204,
+    responses=problems(404),
+    operation_id="delete_project",
+    summary="Delete a project",
 )
 def remove_project(
     project_id: str, context: Annotated[Context[Project], on(Project, "admin", parameter="project_id")]
@@ -23,7 +28,14 @@ def remove_project(
     delete_project(context.session, context.resource)
 
 
-@router.delete("/pools/{pool_id}", tags=["pools"], status_code=204, responses=problems(404), summary="Delete a pool")
+@router.delete(
+    "/pools/{pool_id}",
+    tags=["pools"],
+    status_code=204,
+    responses=problems(404),
+    operation_id="delete_pool",
+    summary="Delete a pool",
+)
 def remove_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "write", parameter="pool_id")]) -> None:
     """With its labels, rankings and rounds. Ensembles trained on it stay."""
     delete_pool(context.session, context.resource)
@@ -34,6 +46,7 @@ def remove_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "write"
     tags=["experiments"],
     status_code=204,
     responses=problems(404),
+    operation_id="delete_experiment",
     summary="Delete an experiment",
 )
 def remove_experiment(
@@ -44,7 +57,12 @@ def remove_experiment(
 
 
 @router.delete(
-    "/sessions/{session_id}", tags=["sessions"], status_code=204, responses=problems(404), summary="Delete a session"
+    "/sessions/{session_id}",
+    tags=["sessions"],
+    status_code=204,
+    responses=problems(404),
+    operation_id="delete_session",
+    summary="Delete a session",
 )
 def remove_session(
     session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]

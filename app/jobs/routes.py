@@ -50,7 +50,9 @@ def get_job(job_id: str, context: Annotated[Context[Job], on(Job, "read", parame
     return job_view(context.session, context.resource)
 
 
-@router.post("/jobs/{job_id}/cancel", responses=problems_of_change(404), summary="Cancel a job")
+@router.post(
+    "/jobs/{job_id}/cancel", responses=problems_of_change(404), operation_id="cancel_job", summary="Cancel a job"
+)
 def post_cancel(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
     """A waiting job is cancelled at once; a running one is told, and killed if it does not listen. One that has ended
     stays as it is."""
@@ -61,7 +63,9 @@ def _as_it_is(services: Services, session: Session, first: First) -> JobOut:
     return job_view(session, session.get_one(Job, first["id"]))
 
 
-@router.post("/jobs/{job_id}/retry", responses=problems_of_change(404), summary="Try a job again")
+@router.post(
+    "/jobs/{job_id}/retry", responses=problems_of_change(404), operation_id="retry_job", summary="Try a job again"
+)
 @waits_for(lambda job: [job["id"]], _as_it_is)
 def post_retry(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
     """For a failed or cancelled job; it goes on from its last checkpoint."""
@@ -75,6 +79,7 @@ def post_retry(job_id: str, context: Annotated[Context[Job], on(Job, "write", pa
     "/jobs/{job_id}/events",
     responses={**problems(404), 200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
     response_class=StreamingResponse,
+    operation_id="follow_job",
     summary="Follow a job",
 )
 async def get_events(

@@ -17,7 +17,9 @@ from app.web.problems import problems, problems_of_change
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=SecretRoute)
 
 
-@router.post("", status_code=201, responses=problems_of_change(), summary="Create an API key")
+@router.post(
+    "", status_code=201, responses=problems_of_change(), operation_id="create_key", summary="Create an API key"
+)
 def post_key(context: Annotated[Context[None], anyone("admin")], wanted: KeyIn) -> NewKeyOut:
     """It can do, see and outlast no more than the key that makes it: one that is bound to projects or has an end has
     to be given `project_ids` or `expires_at` within its own. The secret is shown in this answer only. An
@@ -44,7 +46,9 @@ def list_keys(
     return page_by_id(context.session, select(ApiKey), ApiKey.id, cursor, limit, KeyOut.model_validate)
 
 
-@router.delete("/{key_id}", status_code=204, responses=problems(404), summary="Revoke an API key")
+@router.delete(
+    "/{key_id}", status_code=204, responses=problems(404), operation_id="revoke_key", summary="Revoke an API key"
+)
 def delete_key(key_id: str, context: Annotated[Context[None], anyone("admin")]) -> None:
     """At once and for good; the key stays listed, with the time of its end."""
     key = context.session.get(ApiKey, key_id) if is_id(key_id) else None

@@ -22,7 +22,13 @@ def triggered_jobs(first: First) -> list[str]:
     return list(first["triggered"])
 
 
-@router.post("", status_code=201, responses=problems_of_change(404), summary="Label, skip or retract rows")
+@router.post(
+    "",
+    status_code=201,
+    responses=problems_of_change(404),
+    operation_id="record_labels",
+    summary="Label, skip or retract rows",
+)
 @waits_for(triggered_jobs, labels_with_jobs)
 def post_labels(
     project_id: str,
@@ -74,7 +80,11 @@ def list_labels(
 
 
 @of_rounds.post(
-    "/{round_id}/labels", status_code=201, responses=problems_of_change(404), summary="Label items of a round"
+    "/{round_id}/labels",
+    status_code=201,
+    responses=problems_of_change(404),
+    operation_id="record_round_labels",
+    summary="Label items of a round",
 )
 @waits_for(triggered_jobs, labels_with_jobs)
 def post_round_labels(

@@ -42,6 +42,7 @@ _FILE = {"requestBody": {"required": True, "content": dict.fromkeys(_KINDS, _BIN
     status_code=201,
     responses=problems_of_change(404),
     openapi_extra=_BODY,
+    operation_id="create_pool",
     summary="Create a pool",
 )
 async def post_pool(
@@ -90,6 +91,7 @@ Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
     status_code=202,
     responses=problems_of_change(404),
     openapi_extra=_FILE,
+    operation_id="upload_pool_data",
     summary="Send a pool's rows as a file",
 )
 @waits(ingest_view, job=Job, pool=Pool)
@@ -146,7 +148,9 @@ def get_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "read", pa
     return pool_view(context.session, context.resource)
 
 
-@router.get("/pools/{pool_id}/items", responses=problems(404, 409), summary="List a pool's rows")
+@router.get(
+    "/pools/{pool_id}/items", responses=problems(404, 409), operation_id="list_pool_items", summary="List a pool's rows"
+)
 def list_items(
     pool_id: str,
     context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")],

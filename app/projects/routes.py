@@ -17,7 +17,9 @@ from app.web.problems import problems, problems_of_change
 router = APIRouter(prefix="/v1/projects", tags=["projects"], route_class=EdgeRoute)
 
 
-@router.post("", status_code=201, responses=problems_of_change(), summary="Create a project")
+@router.post(
+    "", status_code=201, responses=problems_of_change(), operation_id="create_project", summary="Create a project"
+)
 def post_project(
     context: Annotated[Context[None], anyone("write")], wanted: ProjectIn, response: Response
 ) -> ProjectOut:

@@ -21,7 +21,13 @@ from app.web.waiting import waits
 router = APIRouter(prefix="/v1", tags=["rankings"], route_class=EdgeRoute)
 
 
-@router.post("/pools/{pool_id}/rankings", status_code=202, responses=problems_of_change(404), summary="Rank a pool")
+@router.post(
+    "/pools/{pool_id}/rankings",
+    status_code=202,
+    responses=problems_of_change(404),
+    operation_id="create_ranking",
+    summary="Rank a pool",
+)
 @waits(ranking_job_view, job=Job, ranking=Ranking)
 def post_ranking(
     pool_id: str,
@@ -61,6 +67,7 @@ def post_ranking(
     "/rankings/{ranking_id}/replay",
     status_code=202,
     responses=problems_of_change(404),
+    operation_id="replay_ranking",
     summary="Make a ranking again",
 )
 @waits(ranking_job_view, job=Job, ranking=Ranking)

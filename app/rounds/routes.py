@@ -21,7 +21,11 @@ router = APIRouter(prefix="/v1", tags=["rounds"], route_class=EdgeRoute)
 
 
 @router.post(
-    "/projects/{project_id}/rounds", status_code=202, responses=problems_of_change(404), summary="Open a round"
+    "/projects/{project_id}/rounds",
+    status_code=202,
+    responses=problems_of_change(404),
+    operation_id="open_round",
+    summary="Open a round",
 )
 @waits(round_job_view, job=Job, round=Round)
 def post_round(
@@ -53,7 +57,12 @@ def get_round(round_id: str, context: Annotated[Context[Round], on(Round, "read"
     return round_view(context.session, context.resource)
 
 
-@router.post("/rounds/{round_id}/next", responses=problems_of_change(404), summary="Take the next items to label")
+@router.post(
+    "/rounds/{round_id}/next",
+    responses=problems_of_change(404),
+    operation_id="next_items",
+    summary="Take the next items to label",
+)
 def post_next(
     round_id: str, context: Annotated[Context[Round], on(Round, "label", parameter="round_id")], wanted: NextIn
 ) -> NextOut:
@@ -70,7 +79,12 @@ def post_next(
     return next_view(services, session, context.resource, reserved)
 
 
-@router.post("/rounds/{round_id}/close", responses=problems_of_change(404), summary="Close a round early")
+@router.post(
+    "/rounds/{round_id}/close",
+    responses=problems_of_change(404),
+    operation_id="close_round",
+    summary="Close a round early",
+)
 def post_close(round_id: str, context: Annotated[Context[Round], on(Round, "write", parameter="round_id")]) -> RoundOut:
     """What was labelled stays labelled; no training is set off."""
     return round_view(context.session, close_round(context.session, context.resource))

@@ -17,7 +17,11 @@ router = APIRouter(prefix="/v1", tags=["schedules"], route_class=EdgeRoute)
 
 
 @router.post(
-    "/projects/{project_id}/schedules", status_code=201, responses=problems_of_change(404), summary="Train by itself"
+    "/projects/{project_id}/schedules",
+    status_code=201,
+    responses=problems_of_change(404),
+    operation_id="create_schedule",
+    summary="Train by itself",
 )
 def post_schedule(
     project_id: str,
@@ -52,7 +56,12 @@ def get_schedule(
     return ScheduleOut.model_validate(context.resource)
 
 
-@router.patch("/schedules/{schedule_id}", responses=problems_of_change(404), summary="Pause or resume a schedule")
+@router.patch(
+    "/schedules/{schedule_id}",
+    responses=problems_of_change(404),
+    operation_id="change_schedule",
+    summary="Pause or resume a schedule",
+)
 def patch_schedule(
     schedule_id: str,
     context: Annotated[Context[Schedule], on(Schedule, "write", parameter="schedule_id")],
@@ -63,7 +72,13 @@ def patch_schedule(
     return ScheduleOut.model_validate(pause_schedule(context.session, context.resource, wanted.paused))
 
 
-@router.delete("/schedules/{schedule_id}", status_code=204, responses=problems(404), summary="Delete a schedule")
+@router.delete(
+    "/schedules/{schedule_id}",
+    status_code=204,
+    responses=problems(404),
+    operation_id="delete_schedule",
+    summary="Delete a schedule",
+)
 def remove_schedule(
     schedule_id: str, context: Annotated[Context[Schedule], on(Schedule, "write", parameter="schedule_id")]
 ) -> None:

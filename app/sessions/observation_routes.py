@@ -29,7 +29,13 @@ def _next_job(first: First) -> list[str]:
     return [first["next_job"]["id"]] if first["next_job"] else []
 
 
-@router.post("/observations", status_code=201, responses=problems_of_change(404), summary="Record an outcome")
+@router.post(
+    "/observations",
+    status_code=201,
+    responses=problems_of_change(404),
+    operation_id="record_observation",
+    summary="Record an outcome",
+)
 @waits_for(_next_job, followed_view)
 @computes
 def post_observation(
@@ -46,7 +52,13 @@ def post_observation(
     return observation_view(context.session, recorded)
 
 
-@router.delete("/observations/{n}", status_code=204, responses=problems(404, 409), summary="Take an outcome back")
+@router.delete(
+    "/observations/{n}",
+    status_code=204,
+    responses=problems(404, 409),
+    operation_id="undo_observation",
+    summary="Take an outcome back",
+)
 def remove_observation(
     session_id: str,
     n: Annotated[int, Path(ge=1, le=2**31, description="The observation's number.")],
@@ -114,7 +126,7 @@ def get_stop(
     summary="List what was observed",
 )
 @computes
-def list_rounds(
+def list_trials(
     session_id: str,
     context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
     format: Literal["json", "csv"] = "json",

@@ -38,6 +38,7 @@ def _proposed(services: Services, session: Session, first: First) -> ExpensiveOu
         202: {"model": ExpensiveOut, "description": "Too expensive for a request: a job computes it."},
     },
     response_model=ProposalOut,
+    operation_id="propose_design",
     summary="Propose what to run next",
 )
 @waits_for(its_job, _proposed)
@@ -83,7 +84,12 @@ def get_proposal(
     return proposal_view(context.resource)
 
 
-@router.post("/proposals/{proposal_id}/abandon", responses=problems_of_change(404), summary="Abandon a proposal")
+@router.post(
+    "/proposals/{proposal_id}/abandon",
+    responses=problems_of_change(404),
+    operation_id="abandon_proposal",
+    summary="Abandon a proposal",
+)
 def post_abandon(
     proposal_id: str,
     context: Annotated[Context[Proposal], on(Proposal, "label", parameter="proposal_id")],

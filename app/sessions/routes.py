@@ -22,6 +22,7 @@ router = APIRouter(prefix="/v1", tags=["sessions"], route_class=TokenRoute)
     "/experiments/{experiment_id}/sessions",
     status_code=201,
     responses=problems_of_change(404),
+    operation_id="open_session",
     summary="Open a session",
 )
 def post_session(
@@ -56,7 +57,12 @@ def get_session(
     return session_view(context.session, context.resource)
 
 
-@router.patch("/sessions/{session_id}", responses=problems_of_change(404), summary="Rename, close or reopen a session")
+@router.patch(
+    "/sessions/{session_id}",
+    responses=problems_of_change(404),
+    operation_id="change_session",
+    summary="Rename, close or reopen a session",
+)
 def patch_session(
     session_id: str,
     context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")],
@@ -66,7 +72,11 @@ def patch_session(
 
 
 @router.post(
-    "/sessions/{session_id}/token", status_code=201, responses=problems_of_change(404), summary="Reissue a token"
+    "/sessions/{session_id}/token",
+    status_code=201,
+    responses=problems_of_change(404),
+    operation_id="reissue_session_token",
+    summary="Reissue a token",
 )
 def post_token(
     session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
@@ -77,7 +87,11 @@ def post_token(
 
 
 @router.delete(
-    "/sessions/{session_id}/token", status_code=204, responses=problems(404), summary="Revoke a session's token"
+    "/sessions/{session_id}/token",
+    status_code=204,
+    responses=problems(404),
+    operation_id="revoke_session_token",
+    summary="Revoke a session's token",
 )
 def remove_token(
     session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]

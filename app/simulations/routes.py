@@ -28,6 +28,7 @@ def _simulation(services: Services, session: Session, *, job: Job, simulation: S
     "/experiments/{experiment_id}/simulations",
     status_code=202,
     responses=problems_of_change(404),
+    operation_id="create_simulation",
     summary="Simulate an experiment",
 )
 @waits(_simulation, job=Job, simulation=Simulation)

@@ -28,6 +28,7 @@ async def get_health() -> dict[str, str]:  # on the loop: all threads may be wai
 
 @router.get(
     "/readyz",
+    operation_id="get_readiness",
     summary="Can it serve?",
     responses=only_problems(503),
 )

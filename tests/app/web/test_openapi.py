@@ -1,6 +1,7 @@
 """The OpenAPI tells the truth: Schemathesis asks for everything that it says, and for much that it does not."""
 
 import json
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -58,6 +59,8 @@ def test_every_route_is_in_the_schema(schema: dict[str, Any]) -> None:
 def test_every_operation_is_told_in_words(schema: dict[str, Any]) -> None:
     ids = [found["operationId"] for _, _, found in operations(schema)]
     assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)+", name) for name in ids), ids
+    assert {"create_pool", "open_round", "next_items", "record_observation", "follow_job"} <= set(ids)
     tags = {tag["name"] for tag in schema["tags"]}
     for method, path, found in operations(schema):
         assert found["summary"], (method, path)
