@@ -1,4 +1,7 @@
-"""Objects by key, local or S3; readers of uploaded files; the pool format."""
+"""Objects by key, local or S3; readers of uploaded files; the pool format.
+
+From outside use the names below, `readers`, `errors`, and `texts` for what is written beside rows.
+"""
 
 from app.storage.cache import DiskCache
 from app.storage.errors import AlreadyStored, BadData, BadKey, MissingObject, StorageDown, StorageError

@@ -1,4 +1,8 @@
-"""Networks by name. Adding one is a file with a frozen dataclass that builds it, and a line here."""
+"""Networks by name. Adding one is a file with a frozen dataclass that builds it, and a line here.
+
+From outside use the names below, `spec` (a network's skeleton, names and shapes) and `transforms` (what changes how a
+network's layers are computed: masks, factors, linearisation).
+"""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,8 @@
-"""Posteriors by name: one file per family. Adding one is a file, a line here, and a row in the contract test."""
+"""Posteriors by name. Adding one is a file in its family's folder, a line here, and a row in the contract test.
+
+From outside use the names below. `start`, `gaussian`, `head` and `noise_belief` are what several families use; families
+do not use each other.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""Uploaded files to batches of rows, in bounded memory."""
+"""Uploaded files to batches of rows, in bounded memory.
+
+From outside use the names below; each format has a file, and `plan` decides which columns mean what.
+"""
 
 import io
 from collections.abc import Callable, Iterator

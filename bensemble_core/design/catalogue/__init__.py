@@ -1,4 +1,7 @@
-"""Models that people use, as data: take a spec, change what differs, state it. Each one doubles as a test."""
+"""Models that people use, as data: take a spec, change what differs, state it. Each one doubles as a test.
+
+From outside use `CATALOGUE`; each field of science has a file.
+"""
 
 from bensemble_core.design.catalogue.behaviour import BEHAVIOUR
 from bensemble_core.design.catalogue.entry import Entry
