@@ -27,7 +27,7 @@ class DeepEnsemble(Descent):
 
     The weights of a module handed in are not used: each member is initialised afresh from its own seed. Member m has
     the same start and order of rows in an ensemble of any size, and the same weights but for rounding, which a long
-    training in float32 magnifies (see training.py). Any likelihood will do; the paper's regression is
+    training in float32 magnifies (see training/descent.py). Any likelihood will do; the paper's regression is
     HeteroscedasticGaussian.
 
     `adversarial=0.01`, the paper's: every step also trains on x' = x + ε sign ∇ₓℓ(θ, x, y), with ℓ(θ, x, y) +

@@ -79,7 +79,7 @@ class PBP:
         resume: Tensors | None = None,
         report: Report = silent,
     ) -> dict[str, Tensor]:
-        """State: as in posteriors/filtering.py, float64, with a leading axis of 1.
+        """State: as in filtering.py, float64, with a leading axis of 1.
 
         `warm` gives the means to start from (its first member's, where it is no state of pbp); variances start from the
         prior. `update` starts from both.

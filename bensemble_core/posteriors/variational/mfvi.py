@@ -69,7 +69,7 @@ class MFVI(Factorised):
     on batches as (N/B) Σ_batch; the KL to the Normal prior in closed form. T ≠ 1 tempers the likelihood alone.
 
     In training, with `local_reparameterisation`, the noise is drawn for a layer's outputs (Kingma et al. 2015, see
-    models/local.py); a layer the network does not call exactly once with rows on its first axis, and every other
+    local.py); a layer the network does not call exactly once with rows on its first axis, and every other
     parameter, draws weights. Where a Gaussian likelihood meets a last linear layer its expectation over that layer is
     taken in closed form. Members are draws of the weights. Through batch normalisation the rows of a batch meet, which
     the bound of Kingma et al. does not allow for.
