@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from bensemble_core.priors import DEFAULT_PRIOR
 from bensemble_core.problem import AnyData, AnyModel, as_data, encoded, joined, make_problem
 from bensemble_core.randomness import generator
 from bensemble_core.torch_modes import own_modes
-from bensemble_core.training.together import fit_together
 from bensemble_core.types import (
     Analytic,
     Augment,
@@ -287,30 +285,27 @@ def fit_splits(
 ) -> list[Fitted]:
     """Fit the same model to several data sets, split i as `fit` would with seed + i: train/test splits, say.
 
-    All at once where that can be: pbp, and descents of `log_joint` over as many rows each (see together.py), which then
-    agree with `fit` to rounding. Otherwise one after another, with the bits that `fit` gives.
+    One after another, but for pbp, which has a way of its own to fit them all at once.
     """
     posterior, device = named_posterior(method, options_), usable_device(device)
     seed = options.whole(seed, "seed")
     if not isinstance(posterior, FitsSplits):
 
-        def one(i: int, data: AnyData) -> Fitted:
+        def part_of(i: int) -> Report:
             def part(done: int, total: int, message: str, snapshot: Snapshot) -> None:
                 report(i * total + done, len(splits) * total, f"split {i + 1}: {message}", snapshot)
 
-            return fit(
-                posterior,
-                model,
-                data,
-                likelihood=likelihood,
-                prior=prior,
-                seed=seed + i,
-                standardise=standardise,
-                report=part,
-                device=device,
-            )
+            return part
 
-        return fit_together([partial(one, i, data) for i, data in enumerate(splits)], report)
+        common: dict[str, Any] = {
+            "likelihood": likelihood,
+            "prior": prior,
+            "standardise": standardise,
+            "device": device,
+        }
+        return [
+            fit(posterior, model, data, seed=seed + i, report=part_of(i), **common) for i, data in enumerate(splits)
+        ]
     rows = [as_data(data) for data in splits]
     bound = likelihood_named(likelihood)
     standardise = True if standardise is None else standardise

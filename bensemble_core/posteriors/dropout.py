@@ -24,7 +24,7 @@ from bensemble_core.models.transforms import (
 )
 from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members
 from bensemble_core.randomness import derive, draw_seed
-from bensemble_core.training.descent import Descent, descend
+from bensemble_core.training.descent import Descent, Run, descend
 from bensemble_core.training.objectives import Batch, Forward, Objective, log_joint
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, Transform, silent
 
@@ -93,14 +93,16 @@ class MCDropout(Descent):
             masks, objective = ConcreteMasks(layers=layers), _Concrete(layers, _input_counts(problem, layers))
             theta |= self._start_logits(problem, layers, warm, data.x.device)
         trained = descend(
-            problem,
-            data,
-            theta=theta,
-            fixed=fixed,
-            options=self,
-            seeds=seeds,
-            objective=objective,
-            transform=masks,
+            Run(
+                problem=problem,
+                data=data,
+                theta=theta,
+                fixed=fixed,
+                options=self,
+                seeds=seeds,
+                objective=objective,
+                transform=masks,
+            ),
             resume=resume,
             report=report,
         )

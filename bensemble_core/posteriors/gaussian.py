@@ -9,7 +9,6 @@ those met before it, which are 0 but for an update (an earlier version kept the 
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from bensemble_core.io import above, below
 from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.priors import Normal
-from bensemble_core.training.descent import Descent, Trained, descend
+from bensemble_core.training.descent import Descent, Run, Trained, descend
 from bensemble_core.types import Data, Problem, Report, Shapes, Snapshot, Tensors
 
 LOG_SD, PRIOR_MEAN, PRIOR_SD, PRUNED = "log_sd/", "prior_mean/", "prior_sd/", "pruned/"
@@ -115,42 +114,31 @@ def bayesian_names(problem: Problem, options: Factorised) -> list[str]:
     return wanted
 
 
-def descend_after_map(
-    problem: Problem,
-    data: Data,
-    *,
-    theta: Tensors,
-    fixed: Tensors,
-    options: Factorised,
-    resume: Tensors | None,
-    report: Report,
-    **how: Any,
-) -> Trained:
-    """`descend`, after `map_epochs` epochs of it that train the means alone; one run to report and resume."""
-    first, then = options.map_epochs, options.epochs
-    theta, fixed = dict(theta), dict(fixed)
+def descend_after_map(run: Run, map_epochs: int, *, resume: Tensors | None, report: Report) -> Trained:
+    """`descend`, after `map_epochs` epochs of MAP training of the means alone; one run to report and resume."""
+    first, then = map_epochs, run.options.epochs
     if first and (resume is None or _MAP_PHASE in resume):
 
         def report_first(done: int, total: int, message: str, snapshot: Snapshot) -> None:
             marked = lambda: {**snapshot(), _MAP_PHASE: torch.tensor(True)}  # noqa: E731
             report(done, total * (first + then) // first, f"MAP: {message}", marked)
 
-        trained = descend(
-            problem,
-            data,
-            theta={k: v for k, v in theta.items() if not k.startswith(LOG_SD)},
-            fixed=fixed,
-            options=replace(options, epochs=first),
-            seeds=how["seeds"],
-            resume=None if resume is None else {k: v for k, v in resume.items() if k != _MAP_PHASE},
-            report=report_first,
+        means = Run(
+            problem=run.problem,
+            data=run.data,
+            theta={k: v for k, v in run.theta.items() if not k.startswith(LOG_SD)},
+            fixed=run.fixed,
+            options=replace(run.options, epochs=first),
+            seeds=run.seeds,
         )
-        theta, fixed, resume = {**theta, **trained.theta}, trained.fixed, None
+        own = None if resume is None else {k: v for k, v in resume.items() if k != _MAP_PHASE}
+        trained = descend(means, resume=own, report=report_first)
+        run, resume = replace(run, theta={**run.theta, **trained.theta}, fixed=trained.fixed), None
 
     def report_then(done: int, total: int, message: str, snapshot: Snapshot) -> None:
         report(done + total * first // then, total * (first + then) // then, message, snapshot)
 
-    return descend(problem, data, theta=theta, fixed=fixed, options=options, resume=resume, report=report_then, **how)
+    return descend(run, resume=resume, report=report_then)
 
 
 def noise(theta: Tensors, n: int, *, rng: torch.Generator, but: frozenset[str] = frozenset()) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members, thinned
 from bensemble_core.randomness import derive, draw_seed
-from bensemble_core.training.descent import Descent, descend
+from bensemble_core.training.descent import Descent, Run, descend
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 
@@ -42,7 +42,9 @@ class MAP(Descent):
         seeds = [derive(draw_seed(rng), 0)]
         theta, fixed = start_members(problem, seeds, warm=warm, from_weights=True, device=data.x.device)
         trained = descend(
-            problem, data, theta=theta, fixed=fixed, options=self, seeds=seeds, resume=resume, report=report
+            Run(problem=problem, data=data, theta=theta, fixed=fixed, options=self, seeds=seeds),
+            resume=resume,
+            report=report,
         )
         return {**trained.theta, **trained.fixed}
 

@@ -13,9 +13,7 @@ layers of 50, trained by ones or twos instead of by eights, float32 weights diff
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -40,9 +38,6 @@ from bensemble_core.types import Data, Problem, Report, Tensors, Transform, sile
 Schedule: TypeAlias = Callable[[float], float]  # share of the steps done -> factor on the learning rate
 Watch: TypeAlias = Callable[[int, Tensors, Tensors, dict[str, Tensor]], None]  # epoch, θ, fixed, what is kept
 
-Call: TypeAlias = dict[str, Any]  # the arguments of a descent, by name
-
-_instead: ContextVar[Callable[[Call], "Trained"] | None] = ContextVar("instead", default=None)
 _ORDER, _NOISE, _AUGMENT = 1, 2, 4  # branches of a member's seed; 3 is of early stopping
 _QUIET_SECONDS = 0.2  # longest silence between two reports, steps permitting
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
@@ -97,126 +92,86 @@ def count_steps(n_rows: int, batch_size: int) -> int:
     return max(1, -(-n_rows // batch_size))
 
 
-def descend(
-    problem: Problem,
-    data: Data,
-    *,
-    theta: Tensors,
-    fixed: Tensors,
-    options: Descent,
-    seeds: Sequence[int],
-    rows: Tensor | None = None,
-    targets: Tensor | None = None,
-    objective: Objective = log_joint,
-    transform: Transform | None = None,
-    schedule: Schedule | None = None,
-    watch: Watch | None = None,
-    resume: Tensors | None = None,
-    report: Report = silent,
-    mode: Mode | None = None,
-) -> Trained:
-    """Train M members from `theta` [M, ...]; `rows` [M, N] are each member's rows of the data (all of them if None).
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """All that a descent depends on: the same Run ends in the same weights, wherever it is run.
 
-    `targets` [M, N(, T)] are each member's own labels of the data's rows, where they differ from the data's.
     `watch(epoch, theta, fixed, kept)` is called after each epoch and may gather tensors in `kept`, which travels in
-    snapshots. Nothing handed in is changed.
+    snapshots.
     """
-    if (instead := _instead.get()) is not None:
-        return instead(
-            {
-                "problem": problem,
-                "data": data,
-                "theta": theta,
-                "fixed": fixed,
-                "options": options,
-                "seeds": seeds,
-                "rows": rows,
-                "targets": targets,
-                "objective": objective,
-                "transform": transform,
-                "schedule": schedule,
-                "watch": watch,
-                "resume": resume,
-                "report": report,
-                "mode": mode,
-            }
-        )
-    run = _Run(problem, data, theta, fixed, options, seeds, rows, targets, objective, transform, schedule, mode)
+
+    problem: Problem
+    data: Data
+    theta: Tensors  # [M, ...] where the members start
+    fixed: Tensors  # [M, ...] buffers and frozen parameters
+    options: Descent
+    seeds: Sequence[int]  # [M]
+    rows: Tensor | None = None  # [M, N] each member's rows of the data; None is all of them
+    targets: Tensor | None = None  # [M, N(, T)] each member's own labels of the data's rows; None is the data's
+    objective: Objective = log_joint
+    transform: Transform | None = None
+    schedule: Schedule | None = None  # None is that of the options
+    watch: Watch | None = None
+    mode: Mode | None = None  # how members run; None is chosen for the network
+
+
+def descend(run: Run, *, resume: Tensors | None = None, report: Report = silent) -> Trained:
+    """Train the members of a run, or go on from a snapshot of it. Nothing handed in is changed."""
+    state = _State(run)
     if resume is not None:
-        run.restore(resume)
-    heard = time.monotonic()
-    with one_thread(run.has_small_steps()):
-        while run.step < run.total and not run.has_stopped():
-            loss = run.take_step()
-            ended_epoch = run.step % run.steps_per_epoch == 0
+        state.restore(resume)
+    reported = time.monotonic()
+    with one_thread(state.has_small_steps()):
+        while state.step < state.total and not state.has_stopped():
+            loss = state.take_step()
+            ended_epoch = state.step % state.steps_per_epoch == 0
             if ended_epoch:
-                epoch = run.step // run.steps_per_epoch
-                run.validate()
-                if watch is not None:
-                    watch(epoch, run.theta, run.fixed, run.kept)
-            if ended_epoch or time.monotonic() - heard >= _QUIET_SECONDS:
-                report(run.step, run.total, run.message(loss), run.snapshot)
-                heard = time.monotonic()
-    return run.finish()
+                epoch = state.step // state.steps_per_epoch
+                state.validate()
+                if run.watch is not None:
+                    run.watch(epoch, state.theta, state.fixed, state.kept)
+            if ended_epoch or time.monotonic() - reported >= _QUIET_SECONDS:
+                report(state.step, state.total, state.message(loss), state.snapshot)
+                reported = time.monotonic()
+    return state.finish()
 
 
-@contextmanager
-def run_instead(run: Callable[[Call], Trained]) -> Iterator[None]:
-    """Within the block, and in its thread alone, every descent is asked of `run` instead."""
-    token = _instead.set(run)
-    try:
-        yield
-    finally:
-        _instead.reset(token)
+class _State:
+    """Where a descent is: every tensor of θ has the members as its first axis, so a step is a few operations."""
 
-
-class _Run:
-    """The state of one descent: every tensor of θ has the members as its first axis, so a step is a few operations."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        data: Data,
-        theta: Tensors,
-        fixed: Tensors,
-        options: Descent,
-        seeds: Sequence[int],
-        rows: Tensor | None,
-        targets: Tensor | None,
-        objective: Objective,
-        transform: Transform | None,
-        schedule: Schedule | None,
-        mode: Mode | None,
-    ) -> None:
-        self.problem, self.data, self.options, self.objective = problem, data, options, objective
-        self.without_prior = replace(problem, prior=None)
-        self.seeds = [int(s) for s in seeds]
-        self.schedule = schedule or _SCHEDULES[options.schedule]
-        self.device = data.x.device
+    def __init__(self, run: Run) -> None:
+        self.problem, self.data, self.options, self.objective = run.problem, run.data, run.options, run.objective
+        self.without_prior = replace(run.problem, prior=None)
+        self.seeds = [int(s) for s in run.seeds]
+        self.schedule = run.schedule or _SCHEDULES[run.options.schedule]
+        self.device = run.data.x.device
         own = {"memory_format": torch.contiguous_format}
-        self.theta = {k: v.detach().clone(**own) for k, v in theta.items()}  # [M, ...]
-        self.fixed = {k: v.detach().clone() for k, v in fixed.items()}
+        self.theta = {k: v.detach().clone(**own) for k, v in run.theta.items()}  # [M, ...]
+        self.fixed = {k: v.detach().clone() for k, v in run.fixed.items()}
         self.kept: dict[str, Tensor] = {}
         self.pulled = self._names_pulled()
-        self.members: Members = gather(problem, {**theta, **fixed}, {}, transform=transform, training=True, mode=mode)
+        tensors = {**run.theta, **run.fixed}
+        self.members: Members = gather(run.problem, tensors, {}, transform=run.transform, training=True, mode=run.mode)
         self.held_out: Tensor | None = None  # [M, H]
-        self.rows = rows  # [M, N]
-        self.targets = targets  # [M, N(, T)]
-        if options.patience is not None:
-            every = torch.arange(data.n_rows, device=self.device).expand(len(self.seeds), -1)
-            self.held_out, self.rows = hold_out(every if rows is None else rows, options.validation, self.seeds)
-        self.n_rows = data.n_rows if self.rows is None else int(self.rows.shape[1])
-        if not self.n_rows and options.epochs:
+        self.rows = run.rows  # [M, N]
+        self.targets = run.targets  # [M, N(, T)]
+        if self.options.patience is not None:
+            every = torch.arange(self.data.n_rows, device=self.device).expand(len(self.seeds), -1)
+            rows = every if run.rows is None else run.rows
+            self.held_out, self.rows = hold_out(rows, self.options.validation, self.seeds)
+        self.n_rows = self.data.n_rows if self.rows is None else int(self.rows.shape[1])
+        if not self.n_rows and self.options.epochs:
             raise InvalidData("there is nothing to train on: the data has no rows; label some, or use epochs=0")
-        self.steps_per_epoch = count_steps(self.n_rows, options.batch_size)
-        self.total = options.epochs * self.steps_per_epoch if any(v.numel() for v in theta.values()) else 0
+        self.steps_per_epoch = count_steps(self.n_rows, self.options.batch_size)
+        trains = any(v.numel() for v in self.theta.values())
+        self.total = self.options.epochs * self.steps_per_epoch if trains else 0
         self.step = 0
         self.order: Tensor | None = None
         self.order_epoch = -1
         self.moment1 = {k: torch.zeros_like(v) for k, v in self.theta.items()}
-        self.moment2 = {k: torch.zeros_like(v) for k, v in self.theta.items() if options.optimiser == "adam"}
+        self.moment2 = {k: torch.zeros_like(v) for k, v in self.theta.items() if self.options.optimiser == "adam"}
         self.best: dict[str, Tensor] = {}
-        self.limited = {} if options.max_norm is None else limited_weights(self.members.module, self.theta)
+        self.limited = {} if self.options.max_norm is None else limited_weights(self.members.module, self.theta)
 
     def has_small_steps(self) -> bool:
         """Whether a step is some milliseconds of products on a CPU, which torch's threads would cut too fine."""

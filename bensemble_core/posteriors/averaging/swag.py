@@ -14,7 +14,7 @@ from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.posteriors.averaging.batchnorm import has_batch_norm, renormalised
 from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members, thinned
 from bensemble_core.randomness import derive, draw_seed, permutation
-from bensemble_core.training.descent import Descent, Schedule, Watch, count_steps, descend
+from bensemble_core.training.descent import Descent, Run, Schedule, Watch, count_steps, descend
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 _VARIANCE, _DEVIATION, _ROWS = "swag/variance/", "swag/deviation/", "swag/rows"  # names in the state
@@ -296,14 +296,16 @@ def _collect(
     """Train, average, and where `centre` is given add what a draw needs."""
     theta, fixed = start
     trained = descend(
-        problem,
-        data,
-        theta=theta,
-        fixed=fixed,
-        options=options,
-        seeds=seeds,
-        schedule=rate_schedule(options, data.n_rows),
-        watch=collector(options, rank, centre or "mean"),
+        Run(
+            problem=problem,
+            data=data,
+            theta=theta,
+            fixed=fixed,
+            options=options,
+            seeds=seeds,
+            schedule=rate_schedule(options, data.n_rows),
+            watch=collector(options, rank, centre or "mean"),
+        ),
         resume=resume,
         report=report,
     )

@@ -14,7 +14,7 @@ from bensemble_core.likelihoods import Gaussian
 from bensemble_core.posteriors.start import check_trainable, member_shapes, split_shared, start_members, thinned
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import derive, draw_seed, generator
-from bensemble_core.training.descent import Descent, descend
+from bensemble_core.training.descent import Descent, Run, descend
 from bensemble_core.training.objectives import Batch, Forward, Objective, log_joint
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
@@ -93,15 +93,17 @@ class DeepEnsemble(Descent):
         if self.adversarial is not None and data.n_rows:
             objective = _Adversarial(objective, self.adversarial * (data.x.amax(0) - data.x.amin(0)))
         trained = descend(
-            problem,
-            data,
-            theta=theta,
-            fixed=fixed,
-            options=self,
-            seeds=seeds,
-            rows=_resampled(seeds, data) if self.bootstrap else None,
-            targets=noisy_targets(problem, data, seeds) if self.anchored else None,
-            objective=objective,
+            Run(
+                problem=problem,
+                data=data,
+                theta=theta,
+                fixed=fixed,
+                options=self,
+                seeds=seeds,
+                rows=_resampled(seeds, data) if self.bootstrap else None,
+                targets=noisy_targets(problem, data, seeds) if self.anchored else None,
+                objective=objective,
+            ),
             resume=resume,
             report=report,
         )

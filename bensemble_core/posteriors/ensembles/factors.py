@@ -17,7 +17,7 @@ from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.models.transforms import FACTOR_IN, FACTOR_OUT, RankOne, join, widths
 from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.randomness import borrowed, generator, permutation
-from bensemble_core.training.descent import Descent, descend
+from bensemble_core.training.descent import Descent, Run, descend
 from bensemble_core.training.objectives import Batch, Objective
 from bensemble_core.types import Data, Problem, Report, Shapes, Tensors
 
@@ -75,17 +75,19 @@ def train_factors(
     """Descend from a start, all members in one run; what was trained and what was not."""
     theta, fixed, layers = start
     trained = descend(
-        problem,
-        data,
-        theta=theta,
-        fixed=fixed,
-        options=options,
-        seeds=[seed],
-        objective=objective,
-        transform=RankOne(layers=layers),
+        Run(
+            problem=problem,
+            data=data,
+            theta=theta,
+            fixed=fixed,
+            options=options,
+            seeds=[seed],
+            objective=objective,
+            transform=RankOne(layers=layers),
+            mode="loop",
+        ),
         resume=resume,
         report=report,
-        mode="loop",
     )
     return {**trained.theta, **trained.fixed}
 

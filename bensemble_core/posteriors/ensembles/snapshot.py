@@ -12,7 +12,7 @@ from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidOption
 from bensemble_core.posteriors.start import check_trainable, member_shapes, split_shared, start_members, thinned
 from bensemble_core.randomness import derive, draw_seed
-from bensemble_core.training.descent import Descent, Schedule, Watch, count_steps, descend
+from bensemble_core.training.descent import Descent, Run, Schedule, Watch, count_steps, descend
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 
@@ -81,14 +81,16 @@ class SnapshotEnsemble(Descent):
         last = None if warm is None else {k: v[-1:] for k, v in warm.items()}
         theta, fixed = start_members(problem, seeds, warm=last, from_weights=True, device=data.x.device)
         trained = descend(
-            problem,
-            data,
-            theta=theta,
-            fixed=fixed,
-            options=self,
-            seeds=seeds,
-            schedule=rate_schedule(self, data.n_rows),
-            watch=_keeper(self),
+            Run(
+                problem=problem,
+                data=data,
+                theta=theta,
+                fixed=fixed,
+                options=self,
+                seeds=seeds,
+                schedule=rate_schedule(self, data.n_rows),
+                watch=_keeper(self),
+            ),
             resume=resume,
             report=report,
         )

@@ -26,7 +26,7 @@ from bensemble_core.posteriors.noise_belief import NoiseBelief
 from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import borrowed, draw_seed
-from bensemble_core.training.descent import Descent, descend
+from bensemble_core.training.descent import Descent, Run, descend
 from bensemble_core.training.objectives import Batch, Forward
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Snapshot, Tensors, silent
 
@@ -140,7 +140,9 @@ class Laplace(Descent):
             data, held_out = hold_out(data, self.validation, seed)
         noted = _Noted(report)
         trained = descend(
-            problem, data, theta=theta, fixed=fixed, options=self, seeds=[seed], resume=resume or None, report=noted
+            Run(problem=problem, data=data, theta=theta, fixed=fixed, options=self, seeds=[seed]),
+            resume=resume or None,
+            report=noted,
         )
         members = {**trained.theta, **trained.fixed}
         tensors, extra = split_extra({k: v[0] for k, v in members.items()})
@@ -190,13 +192,15 @@ class Laplace(Descent):
         )
         noted = _Noted(report)
         trained = descend(
-            problem,
-            data,
-            theta={k: v for k, v in theta.items() if k not in frozen},
-            fixed={**fixed, **frozen},
-            options=self,
-            seeds=[seed],
-            objective=before.objective,
+            Run(
+                problem=problem,
+                data=data,
+                theta={k: v for k, v in theta.items() if k not in frozen},
+                fixed={**fixed, **frozen},
+                options=self,
+                seeds=[seed],
+                objective=before.objective,
+            ),
             resume=resume or None,
             report=noted,
         )

@@ -42,7 +42,7 @@ from bensemble_core.posteriors.gaussian import (
 from bensemble_core.posteriors.noise_belief import NoiseBelief
 from bensemble_core.posteriors.variational.local import SD, LocalNoise, find_local
 from bensemble_core.randomness import borrowed, derive, draw_seed, generator
-from bensemble_core.training.descent import count_steps, descend
+from bensemble_core.training.descent import Run, count_steps, descend
 from bensemble_core.training.objectives import Batch, Forward
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
@@ -134,9 +134,9 @@ class MFVI(Factorised):
         objective, transform = self._objective(
             problem, theta, fixed, prior, {}, learn=self.prior_scale, travel=_SLOWER * self.lr * steps
         )
-        trained = descend_after_map(
-            problem,
-            data,
+        run = Run(
+            problem=problem,
+            data=data,
             theta=theta,
             fixed=fixed,
             options=self,
@@ -144,9 +144,8 @@ class MFVI(Factorised):
             objective=objective,
             transform=transform,
             mode=None if transform is None else "loop",
-            resume=resume,
-            report=report,
         )
+        trained = descend_after_map(run, self.map_epochs, resume=resume, report=report)
         return {**trained.theta, **trained.fixed, **objective.prior_of(trained.theta), **of_rows(data)}
 
     def update(
@@ -171,15 +170,17 @@ class MFVI(Factorised):
             moving[LOG_NOISE] = points.pop(LOG_NOISE)
         objective, transform = self._objective(problem, moving, points, prior, pruned, belief=belief)
         trained = descend(
-            problem,
-            data,
-            theta=moving,
-            fixed=points,
-            options=self,
-            seeds=[seed],
-            objective=objective,
-            transform=transform,
-            mode=None if transform is None else "loop",
+            Run(
+                problem=problem,
+                data=data,
+                theta=moving,
+                fixed=points,
+                options=self,
+                seeds=[seed],
+                objective=objective,
+                transform=transform,
+                mode=None if transform is None else "loop",
+            ),
             resume=resume,
             report=report,
         )

@@ -37,6 +37,7 @@ from bensemble_core.posteriors.gaussian import (
     with_points,
 )
 from bensemble_core.randomness import derive, draw_seed, generator
+from bensemble_core.training.descent import Run
 from bensemble_core.training.objectives import Batch, Forward
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
@@ -108,17 +109,16 @@ class Renyi(Factorised):
         seed = derive(draw_seed(rng), 0)
         theta, fixed = start_gaussian(problem, self, seed, warm=warm, device=data.x.device)
         prior = fixed_prior(theta, normal_prior(problem, self.name).scale)
-        trained = descend_after_map(
-            problem,
-            data,
+        run = Run(
+            problem=problem,
+            data=data,
             theta=theta,
             fixed=fixed,
             options=self,
             seeds=[seed],
             objective=_Objective(alpha=self.alpha, samples=self.samples, prior=prior, twice=self._twice),
-            resume=resume,
-            report=report,
         )
+        trained = descend_after_map(run, self.map_epochs, resume=resume, report=report)
         return {**trained.theta, **trained.fixed, **prior, **of_rows(data)}
 
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:

@@ -13,7 +13,7 @@ from bensemble_core.ensemble.members import Mode
 from bensemble_core.posteriors.start import start_members
 from bensemble_core.randomness import derive
 from bensemble_core.training import descent as training
-from bensemble_core.training.descent import Descent, Trained, descend
+from bensemble_core.training.descent import Descent, Run, Trained, descend
 from bensemble_core.types import Data, Problem, Snapshot
 
 
@@ -42,7 +42,9 @@ class LSTM(nn.Module):
 
 def train(problem: Problem, rows: Data, seeds: list[int], mode: Mode | None = None, **options: Any) -> Trained:
     theta, fixed = start_members(problem, seeds, warm=None, from_weights=False, device=torch.device("cpu"))
-    return descend(problem, rows, theta=theta, fixed=fixed, options=Descent(**options), seeds=seeds, mode=mode)
+    return descend(
+        Run(problem=problem, data=rows, theta=theta, fixed=fixed, options=Descent(**options), seeds=seeds, mode=mode)
+    )
 
 
 def problem_of(model: Any, x: Tensor, y: Tensor) -> tuple[Problem, Data]:
