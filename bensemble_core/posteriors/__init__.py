@@ -1,7 +1,7 @@
 """Posteriors by name. Adding one is a file in its family's folder, a line here, and a row in the contract test.
 
-From outside use the names below. `start`, `gaussian`, `head` and `noise_belief` are what several families use; families
-do not use each other.
+From outside use the names below. `networks` (members trained by descent) and `gaussian` (a factorised Gaussian) are
+what methods inherit, `start`, `head` and `noise_belief` what several families use; families do not use each other.
 """
 
 from collections.abc import Mapping

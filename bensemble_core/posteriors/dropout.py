@@ -1,7 +1,7 @@
 """Monte Carlo dropout."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,17 +22,17 @@ from bensemble_core.models.transforms import (
     join,
     mask_shape,
 )
-from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members
-from bensemble_core.randomness import derive, draw_seed
-from bensemble_core.training.descent import Descent, Run, descend
-from bensemble_core.training.objectives import Batch, Forward, Objective, log_joint
-from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, Transform, silent
+from bensemble_core.posteriors.networks import Networks
+from bensemble_core.posteriors.start import check_trainable
+from bensemble_core.training.descent import Run, Trained
+from bensemble_core.training.objectives import Batch, Forward
+from bensemble_core.types import Data, Problem, Shapes, Tensors
 
 _RATE = "input_rate"
 
 
 @dataclass(frozen=True, kw_only=True)
-class MCDropout(Descent):
+class MCDropout(Networks):
     """Dropout kept on at prediction (Gal & Ghahramani 2016): a member is θ under one mask.
 
     The input of every linear and convolution layer but the first to run is multiplied by z / (1 − rate), z ~
@@ -61,9 +61,6 @@ class MCDropout(Descent):
     kind: MaskKind = field(default="bernoulli", metadata={"description": "features are dropped, or made noisy"})
     learn_rates: bool = field(default=False, metadata={"description": "each layer learns its own rate, from rate on"})
     mask_inputs: bool = field(default=False, metadata={"description": "also drop features of the rows themselves"})
-    aims: ClassVar[Aim] = "none"
-    resumes: ClassVar[bool] = True
-    starts_from_weights: ClassVar[bool] = True
 
     def check(self, problem: Problem) -> None:
         if self.learn_rates and self.kind != "bernoulli":
@@ -73,42 +70,24 @@ class MCDropout(Descent):
         self._masked_layers(problem)
         check_trainable(self.name, problem, as_they_are=self.epochs == 0 or self.learn_rates)
 
-    def fit(
-        self,
-        problem: Problem,
-        data: Data,
-        *,
-        rng: torch.Generator,
-        warm: Tensors | None = None,
-        resume: Tensors | None = None,
-        report: Report = silent,
-    ) -> dict[str, Tensor]:
-        """State: every tensor of the model under its own name, [1, ...]; learnt rates `<layer>.input_rate` [1, 1]."""
-        seeds = [derive(draw_seed(rng), 0)]
-        theta, fixed = start_members(problem, seeds, warm=warm, from_weights=True, device=data.x.device)
+    def run(self, problem: Problem, data: Data, *, seeds: list[int], warm: Tensors | None) -> Run:
+        run = super().run(problem, data, seeds=seeds, warm=warm)
         layers = self._masked_layers(problem)
-        masks: Transform = RandomMasks(layers=layers, rate=self.rate, kind=self.kind)
-        objective: Objective = log_joint
-        if self.learn_rates:
-            masks, objective = ConcreteMasks(layers=layers), _Concrete(layers, _input_counts(problem, layers))
-            theta |= self._start_logits(problem, layers, warm, data.x.device)
-        trained = descend(
-            Run(
-                problem=problem,
-                data=data,
-                theta=theta,
-                fixed=fixed,
-                options=self,
-                seeds=seeds,
-                objective=objective,
-                transform=masks,
-            ),
-            resume=resume,
-            report=report,
+        if not self.learn_rates:
+            return replace(run, transform=RandomMasks(layers=layers, rate=self.rate, kind=self.kind))
+        return replace(
+            run,
+            theta={**run.theta, **self._start_logits(problem, layers, warm, data.x.device)},
+            objective=_Concrete(layers, _input_counts(problem, layers)),
+            transform=ConcreteMasks(layers=layers),
         )
-        ended = {**trained.theta, **trained.fixed}
-        rates = {join(k, _RATE): ended.pop(join(k, LOGIT)).sigmoid() for k in layers if self.learn_rates}
-        return {**ended, **rates}
+
+    def state(self, run: Run, trained: Trained) -> dict[str, Tensor]:
+        """Every tensor of the model under its own name, [1, ...]; learnt rates `<layer>.input_rate` [1, 1]."""
+        kept = super().state(run, trained)
+        layers = self._masked_layers(run.problem) if self.learn_rates else ()
+        rates = {join(k, _RATE): kept.pop(join(k, LOGIT)).sigmoid() for k in layers}
+        return {**kept, **rates}
 
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
         """n masks; θ is shared."""
@@ -128,10 +107,7 @@ class MCDropout(Descent):
 
     def expected(self, problem: Problem, state: Tensors) -> Shapes:
         rates = {join(k, _RATE): (1, 1) for k in self._masked_layers(problem) if self.learn_rates}
-        return member_shapes(problem, 1) | rates
-
-    def cost(self, n_parameters: int) -> int:
-        return n_parameters * self.epochs
+        return super().expected(problem, state) | rates
 
     def _start_logits(
         self, problem: Problem, layers: tuple[str, ...], warm: Tensors | None, device: torch.device

@@ -9,6 +9,7 @@ those met before it, which are 0 but for an update (an earlier version kept the 
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +21,9 @@ from bensemble_core.io import above, below
 from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.priors import Normal
+from bensemble_core.randomness import derive, draw_seed
 from bensemble_core.training.descent import Descent, Run, Trained, descend
-from bensemble_core.types import Data, Problem, Report, Shapes, Snapshot, Tensors
+from bensemble_core.types import Data, Problem, Report, Shapes, Snapshot, Tensors, silent
 
 LOG_SD, PRIOR_MEAN, PRIOR_SD, PRUNED = "log_sd/", "prior_mean/", "prior_sd/", "pruned/"
 N_ROWS = "fitted/n_rows"
@@ -35,9 +37,24 @@ _NORMS = (
 )
 
 
+@runtime_checkable
+class Bound(Protocol):
+    """The objective of a factorised Gaussian, under a prior that it may learn."""
+
+    def prior_of(self, theta: Tensors) -> dict[str, Tensor]:
+        """The prior that goes with θ, under its names in a state."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Factorised(Descent):
-    """The options of a factorised Gaussian found by descent; a method inherits these fields and nothing else."""
+    """A factorised Gaussian found by descent: its options, and all of a method but the bound that it maximises.
+
+    A method adds its name, `samples` (draws a step) and options, and says by `run` what the descent is given.
+    """
+
+    resumes: ClassVar[bool] = True
+    starts_from_weights: ClassVar[bool] = True
 
     init_sigma: float = field(
         default=0.02,
@@ -59,6 +76,51 @@ class Factorised(Descent):
         default=False,
         metadata={"description": "so have the weights of normalisation layers; otherwise they are MAP estimates"},
     )
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError  # a method's own field
+
+    @property
+    def samples(self) -> int:
+        raise NotImplementedError  # a method's own field
+
+    def run(self, start: Run, prior: Tensors) -> Run:
+        """`start` with the objective, which is a `Bound`, and what goes with it."""
+        raise NotImplementedError
+
+    def check(self, problem: Problem) -> None:
+        check_gaussian(problem, self, self.name, self.samples)
+
+    def fit(
+        self,
+        problem: Problem,
+        data: Data,
+        *,
+        rng: torch.Generator,
+        warm: Tensors | None = None,
+        resume: Tensors | None = None,
+        report: Report = silent,
+    ) -> dict[str, Tensor]:
+        """State: as this file's docstring has it. A warm start takes means and sds, and un-prunes."""
+        seed = derive(draw_seed(rng), 0)
+        theta, fixed = start_gaussian(problem, self, seed, warm=warm, device=data.x.device)
+        prior = fixed_prior(theta, normal_prior(problem, self.name).scale)
+        start = Run(problem=problem, data=data, theta=theta, fixed=fixed, options=self, seeds=[seed])
+        run = self.run(start, prior)
+        trained = descend_after_map(run, self.map_epochs, resume=resume, report=report)
+        assert isinstance(run.objective, Bound)
+        return {**trained.theta, **trained.fixed, **run.objective.prior_of(trained.theta), **of_rows(data)}
+
+    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
+        """n draws of the weights, one for each member and the whole pool."""
+        return sample_gaussian(problem, state, n, rng=rng)
+
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        return expected_gaussian(problem, state)
+
+    def cost(self, n_parameters: int) -> int:
+        return n_parameters * (self.samples * self.epochs + self.map_epochs)
 
 
 def check_gaussian(problem: Problem, options: Factorised, method: str, samples: int) -> None:

@@ -1,7 +1,7 @@
 """Averages along one training run: SWA, SWAG, and several SWAG runs as a mixture."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -12,18 +12,19 @@ from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidOption
 from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.posteriors.averaging.batchnorm import has_batch_norm, renormalised
-from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members, thinned
-from bensemble_core.randomness import derive, draw_seed, permutation
-from bensemble_core.training.descent import Descent, Run, Schedule, Watch, count_steps, descend
-from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
+from bensemble_core.posteriors.networks import Networks
+from bensemble_core.posteriors.start import check_trainable
+from bensemble_core.randomness import permutation
+from bensemble_core.training.descent import Run, Schedule, Trained, Watch, count_steps
+from bensemble_core.types import Data, Problem, Shapes, Tensors
 
 _VARIANCE, _DEVIATION, _ROWS = "swag/variance/", "swag/deviation/", "swag/rows"  # names in the state
 _STATISTICS = 9  # branch of a seed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Averaging(Descent):
-    """The options of a run whose iterates are collected; SWA, SWAG and MultiSWAG inherit these fields.
+class Averaging(Networks):
+    """The options of a run whose iterates are collected; SWA, SWAG and MultiSWAG inherit these.
 
     Until `burn_in` of the epochs have passed the rate goes from `lr` to `swa_lr` (`schedule="constant"`: stays at
     `lr`). From then on it is `swa_lr`, or with `swa_lr_min` falls in every cycle of c steps along
@@ -48,6 +49,20 @@ class Averaging(Descent):
         default=512, metadata={"ge": 2, "le": 1_000_000, "description": "rows for batch norm statistics at a time"}
     )
 
+    def run(self, problem: Problem, data: Data, *, seeds: list[int], warm: Tensors | None) -> Run:
+        run = super().run(problem, data, seeds=seeds, warm=warm)
+        return replace(run, schedule=rate_schedule(self, data.n_rows), watch=collector(self, 0, "mean"))
+
+    def state(self, run: Run, trained: Trained) -> dict[str, Tensor]:
+        """Every tensor of the model under its own name, what was trained averaged."""
+        if not trained.kept:  # no epochs, or nothing to train
+            return super().state(run, trained)
+        state = {**{k: trained.kept[f"mean/{k}"] for k in trained.theta}, **trained.fixed}
+        if has_batch_norm(run.problem):
+            parts = run.data.x.tensor_split(max(1, run.data.n_rows // self.norm_rows))
+            state |= renormalised(run.problem, state, {}, parts)
+        return state
+
 
 @dataclass(frozen=True, kw_only=True)
 class SWA(Averaging):
@@ -59,38 +74,10 @@ class SWA(Averaging):
     """
 
     name: Literal["swa"] = "swa"
-    aims: ClassVar[Aim] = "none"
-    resumes: ClassVar[bool] = True
-    starts_from_weights: ClassVar[bool] = True
 
     def check(self, problem: Problem) -> None:
-        _check(self, 0)
-        check_trainable(self.name, problem, as_they_are=self.epochs == 0)
-
-    def fit(
-        self,
-        problem: Problem,
-        data: Data,
-        *,
-        rng: torch.Generator,
-        warm: Tensors | None = None,
-        resume: Tensors | None = None,
-        report: Report = silent,
-    ) -> dict[str, Tensor]:
-        """State: every tensor of the model under its own name, [1, ...]."""
-        seeds = [derive(draw_seed(rng), 0)]
-        start = start_members(problem, seeds, warm=warm, from_weights=True, device=data.x.device)
-        return _collect(self, problem, data, seeds, start, 0, None, resume, report)
-
-    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
-        """One member, whatever n."""
-        return Ensemble(problem=problem, stacked=thinned(state, n))
-
-    def expected(self, problem: Problem, state: Tensors) -> Shapes:
-        return member_shapes(problem, 1)
-
-    def cost(self, n_parameters: int) -> int:
-        return n_parameters * self.epochs
+        check_averaging(self, 0)
+        super().check(problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,101 +107,71 @@ class SWAG(Averaging):
     centre: Literal["mean", "running"] = field(
         default="mean", metadata={"description": "deviations from the final average, or from the average so far"}
     )
-    aims: ClassVar[Aim] = "none"
-    resumes: ClassVar[bool] = True
-    starts_from_weights: ClassVar[bool] = True
 
     def check(self, problem: Problem) -> None:
-        _check(self, self.rank)
+        check_averaging(self, self.rank)
         check_trainable(self.name, problem)
 
-    def fit(
-        self,
-        problem: Problem,
-        data: Data,
-        *,
-        rng: torch.Generator,
-        warm: Tensors | None = None,
-        resume: Tensors | None = None,
-        report: Report = silent,
-    ) -> dict[str, Tensor]:
-        """State: the mean under the model's own names [1, ...], `swag/variance/…` [1, ...], `swag/deviation/…`
-        [1, rank, ...], and `swag/rows` [B, ...] for batch normalisation."""
-        seeds = [derive(draw_seed(rng), 0)]
-        start = start_members(problem, seeds, warm=warm, from_weights=True, device=data.x.device)
-        return _collect(self, problem, data, seeds, start, self.rank, self.centre, resume, report)
+    def run(self, problem: Problem, data: Data, *, seeds: list[int], warm: Tensors | None) -> Run:
+        run = super().run(problem, data, seeds=seeds, warm=warm)
+        return replace(run, watch=collector(self, self.rank, self.centre))
+
+    def state(self, run: Run, trained: Trained) -> dict[str, Tensor]:
+        """The mean under the model's own names [M, ...], `swag/variance/…` [M, ...], `swag/deviation/…`
+        [M, rank, ...], M = 1 but for a mixture; and `swag/rows` [B, ...] for batch normalisation."""
+        state, kept = super().state(run, trained), trained.kept
+        if not kept:  # no epochs, or nothing to train
+            return state | {_VARIANCE + k: torch.zeros_like(v) for k, v in trained.theta.items()}
+        state |= {_VARIANCE + k: kept[f"squares/{k}"].clamp_min(0) / int(kept["count"]) for k in trained.theta}
+        if self.rank:
+            last = {k: kept[f"last/{k}"] for k in trained.theta}  # [M, rank, ...]
+            centred = {k: v - state[k].unsqueeze(1) if self.centre == "mean" else v for k, v in last.items()}
+            state |= {_DEVIATION + k: v for k, v in centred.items()}
+        if has_batch_norm(run.problem):
+            chosen = permutation(run.data.n_rows, run.seeds[0], _STATISTICS)[: self.norm_rows]
+            state[_ROWS] = run.data.x[chosen.to(run.data.x.device)]
+        return state
 
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
-        """Exactly n draws."""
+        """Exactly n draws, of a mixture spread evenly over its Gaussians."""
         return _draw(problem, state, n, self.scale, rng)
 
     def expected(self, problem: Problem, state: Tensors) -> Shapes:
-        return _expected(self, problem, state, 1, self.rank)
-
-    def cost(self, n_parameters: int) -> int:
-        return n_parameters * self.epochs
+        shapes = super().expected(problem, state)
+        trained = {*trainable_names(outline(problem.model)), *split_extra(shapes)[1]}
+        spread: Shapes = {_VARIANCE + k: shapes[k] for k in trained}
+        if self.rank and self.epochs:
+            spread |= {_DEVIATION + k: (self.n_networks, self.rank, *shapes[k][1:]) for k in trained}
+        if has_batch_norm(problem) and self.epochs:
+            rows = state[_ROWS].shape[0] if _ROWS in state and state[_ROWS].ndim else 1
+            spread[_ROWS] = (rows, *problem.model.input_shape)
+        return shapes | spread
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiSWAG(Averaging):
+class MultiSWAG(SWAG):
     """An equal mixture of `members` SWAG Gaussians from different starts (Wilson & Izmailov 2020), trained at once.
 
-    n draws are spread evenly: each Gaussian gives ⌊n/members⌋ or one more, and which give more is drawn. The options
-    and departures are those of `swag`; the weights of a module handed in are not used.
+    n draws are spread evenly: each Gaussian gives ⌊n/members⌋ or one more, and which give more is drawn. Options and
+    departures are those of `swag`; the weights of a module handed in are not used.
     """
 
-    name: Literal["multi_swag"] = "multi_swag"
+    name: Literal["multi_swag"] = "multi_swag"  # type: ignore[assignment]
     members: int = field(default=5, metadata={"ge": 1, "le": 1000, "description": "runs, each with its own Gaussian"})
-    rank: int = field(default=20, metadata={"ge": 0, "le": 1000, "description": "deviations kept; 0 is diagonal"})
-    scale: float = field(
-        default=1.0,
-        metadata={"ge": 0, "le": 1e6, "search": ("log", 0.1, 10.0), "description": "factor on the covariance"},
-    )
-    centre: Literal["mean", "running"] = field(
-        default="mean", metadata={"description": "deviations from the final average, or from the average so far"}
-    )
-    aims: ClassVar[Aim] = "none"
-    resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = False
 
-    def check(self, problem: Problem) -> None:
-        _check(self, self.rank)
-        check_trainable(self.name, problem)
-
-    def fit(
-        self,
-        problem: Problem,
-        data: Data,
-        *,
-        rng: torch.Generator,
-        warm: Tensors | None = None,
-        resume: Tensors | None = None,
-        report: Report = silent,
-    ) -> dict[str, Tensor]:
-        """State: as of `swag`, with a leading axis of `members` (but for the rows, which all share)."""
-        base = draw_seed(rng)
-        seeds = [derive(base, m) for m in range(self.members)]
-        start = start_members(problem, seeds, warm=warm, from_weights=False, device=data.x.device)
-        return _collect(self, problem, data, seeds, start, self.rank, self.centre, resume, report)
-
-    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
-        """Exactly n draws of the mixture."""
-        return _draw(problem, state, n, self.scale, rng)
-
-    def expected(self, problem: Problem, state: Tensors) -> Shapes:
-        return _expected(self, problem, state, self.members, self.rank)
-
-    def cost(self, n_parameters: int) -> int:
-        return self.members * n_parameters * self.epochs
+    @property
+    def n_networks(self) -> int:
+        return self.members
 
 
 def _count_snapshots(options: Averaging) -> int:
     return (options.epochs - round(options.burn_in * options.epochs)) // options.cycle
 
 
-def _check(options: Averaging, rank: int) -> None:
+def check_averaging(options: Averaging, rank: int) -> None:
     """Refuse what could not give an average or a covariance."""
-    name = str(getattr(options, "name", "swa"))
+    name = options.name
     if options.patience is not None:
         raise InvalidOption(f"{name} averages the run to its end, and stopping early would cut it; drop patience")
     if options.swa_lr_min is not None and options.swa_lr_min > _swa_lr(options):
@@ -280,65 +237,6 @@ def collector(options: Averaging, rank: int, centre: str) -> Watch:
                 kept[f"last/{name}"][:, (count - 1) % rank] = now - mean if centre == "running" else now
 
     return watch
-
-
-def _collect(
-    options: Averaging,
-    problem: Problem,
-    data: Data,
-    seeds: list[int],
-    start: tuple[dict[str, Tensor], dict[str, Tensor]],
-    rank: int,
-    centre: str | None,
-    resume: Tensors | None,
-    report: Report,
-) -> dict[str, Tensor]:
-    """Train, average, and where `centre` is given add what a draw needs."""
-    theta, fixed = start
-    trained = descend(
-        Run(
-            problem=problem,
-            data=data,
-            theta=theta,
-            fixed=fixed,
-            options=options,
-            seeds=seeds,
-            schedule=rate_schedule(options, data.n_rows),
-            watch=collector(options, rank, centre or "mean"),
-        ),
-        resume=resume,
-        report=report,
-    )
-    if not trained.kept:  # no epochs, or nothing to train
-        spread = {_VARIANCE + k: torch.zeros_like(v) for k, v in trained.theta.items()} if centre else {}
-        return {**trained.theta, **trained.fixed, **spread}
-    kept, count = trained.kept, int(trained.kept["count"])
-    mean = {k: kept[f"mean/{k}"] for k in theta}
-    state = {**mean, **trained.fixed}
-    if has_batch_norm(problem):
-        state |= renormalised(problem, state, {}, data.x.tensor_split(max(1, data.n_rows // options.norm_rows)))
-    if centre is None:
-        return state
-    state |= {_VARIANCE + k: kept[f"squares/{k}"].clamp_min(0) / count for k in theta}
-    if rank:
-        last = {k: kept[f"last/{k}"] for k in theta}  # [M, rank, ...]
-        state |= {_DEVIATION + k: v - mean[k].unsqueeze(1) if centre == "mean" else v for k, v in last.items()}
-    if has_batch_norm(problem):
-        chosen = permutation(data.n_rows, seeds[0], _STATISTICS)[: options.norm_rows]
-        state[_ROWS] = data.x[chosen.to(data.x.device)]
-    return state
-
-
-def _expected(options: Averaging, problem: Problem, state: Tensors, n: int, rank: int) -> Shapes:
-    shapes = member_shapes(problem, n)
-    trained = {*trainable_names(outline(problem.model)), *split_extra(shapes)[1]}
-    spread: Shapes = {_VARIANCE + k: shapes[k] for k in trained}
-    if rank and options.epochs:
-        spread |= {_DEVIATION + k: (n, rank, *shapes[k][1:]) for k in trained}
-    if has_batch_norm(problem) and options.epochs:
-        rows = state[_ROWS].shape[0] if _ROWS in state and state[_ROWS].ndim else 1
-        spread[_ROWS] = (rows, *problem.model.input_shape)
-    return shapes | spread
 
 
 def _draw(problem: Problem, state: Tensors, n: int, scale: float, rng: torch.Generator) -> Ensemble:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,26 +10,15 @@ from torch import Tensor
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.likelihoods import LOG_2PI
-from bensemble_core.models.transforms import FACTOR_IN, FACTOR_OUT, RankOne
-from bensemble_core.posteriors.ensembles.factors import (
-    check_factors,
-    deal,
-    expected_factors,
-    factored_layers,
-    sort_tensors,
-    start_factors,
-    train_factors,
-    unfolded,
-)
+from bensemble_core.models.transforms import RankOne
+from bensemble_core.posteriors.ensembles.factors import Factored, deal, factored_layers, sort_tensors
 from bensemble_core.posteriors.start import thinned
-from bensemble_core.randomness import derive, draw_seed
-from bensemble_core.training.descent import Descent
 from bensemble_core.training.objectives import Batch, Forward
-from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
+from bensemble_core.types import Problem, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchEnsemble(Descent):
+class BatchEnsemble(Factored):
     """Member m has W_m = W ∘ (s_m r_mᵀ) in every linear and convolution layer, and biases b_m (Wen, Tran & Ba 2020).
 
     W and all other tensors (normalisation, embeddings, buffers, noise) are shared, so that a member costs D + 2 O
@@ -56,27 +45,14 @@ class BatchEnsemble(Descent):
         default=0.5, metadata={"gt": 0, "le": 100, "description": "sd of the prior on r and s; null is none"}
     )
     split: bool = field(default=True, metadata={"description": "deal a batch to the members, or show each all of it"})
-    aims: ClassVar[Aim] = "none"
-    resumes: ClassVar[bool] = True
-    starts_from_weights: ClassVar[bool] = False
 
-    def check(self, problem: Problem) -> None:
-        check_factors(self.name, problem)
+    @property
+    def n_sets(self) -> int:
+        return self.members
 
-    def fit(
-        self,
-        problem: Problem,
-        data: Data,
-        *,
-        rng: torch.Generator,
-        warm: Tensors | None = None,
-        resume: Tensors | None = None,
-        report: Report = silent,
-    ) -> dict[str, Tensor]:
-        """State: factors and biases [1, members, ...], every other tensor of the model [1, ...]."""
-        seed = derive(draw_seed(rng), 0)
-        start = start_factors(self.name, problem, seed, self.members, warm=warm, device=data.x.device, draw=self._draw)
-        return train_factors(problem, data, start, self, seed, self.objective, resume=resume, report=report)
+    @property
+    def n_passes(self) -> int:
+        return 1 if self.split else self.members
 
     def objective(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
         """−1/N of the sum in the docstring above: [1]."""
@@ -105,17 +81,7 @@ class BatchEnsemble(Descent):
             problem=problem, stacked=stacked, shared=shared, transform=RankOne(layers=factored_layers(state))
         )
 
-    def unfold(self, problem: Problem, state: Tensors) -> dict[str, Tensor]:
-        return unfolded(problem, state)
-
-    def expected(self, problem: Problem, state: Tensors) -> Shapes:
-        factors, shapes = expected_factors(self.name, problem, self.members, (FACTOR_IN, FACTOR_OUT))
-        return shapes | factors
-
-    def cost(self, n_parameters: int) -> int:
-        return n_parameters * self.epochs * (1 if self.split else self.members)
-
-    def _draw(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+    def draw(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
         if self.init == "signs":
             return 2.0 * torch.randint(2, shape, generator=rng) - 1
         return 1 + self.init_scale * torch.randn(shape, generator=rng)

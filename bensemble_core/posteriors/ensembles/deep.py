@@ -1,28 +1,27 @@
 """Ensembles of networks trained apart."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from bensemble_core.ensemble import Ensemble
 from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.likelihoods import Gaussian
-from bensemble_core.posteriors.start import check_trainable, member_shapes, split_shared, start_members, thinned
+from bensemble_core.posteriors.networks import Networks
 from bensemble_core.priors import Normal
-from bensemble_core.randomness import derive, draw_seed, generator
-from bensemble_core.training.descent import Descent, Run, descend
+from bensemble_core.randomness import generator
+from bensemble_core.training.descent import Run
 from bensemble_core.training.objectives import Batch, Forward, Objective, log_joint
-from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
+from bensemble_core.types import Data, Problem, Tensors
 
 _BOOTSTRAP, _ANCHOR, _LABELS = 7, 8, 10  # branches of a member's seed
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepEnsemble(Descent):
+class DeepEnsemble(Networks):
     """`members` MAP estimates from different starts and batch orders (Lakshminarayanan et al. 2017).
 
     The weights of a module handed in are not used: each member is initialised afresh from its own seed. Member m has
@@ -53,9 +52,11 @@ class DeepEnsemble(Descent):
     anchored: bool = field(
         default=False, metadata={"description": "each member is pulled to its own draw of the prior instead of to 0"}
     )
-    aims: ClassVar[Aim] = "none"
-    resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = False
+
+    @property
+    def n_networks(self) -> int:
+        return self.members
 
     def check(self, problem: Problem) -> None:
         if self.bootstrap and self.patience is not None:
@@ -73,53 +74,22 @@ class DeepEnsemble(Descent):
             raise InvalidData(
                 "deep_ensemble: rows that are indices into an embedding cannot be moved a little; drop adversarial"
             )
-        check_trainable(self.name, problem)
+        super().check(problem)
 
-    def fit(
-        self,
-        problem: Problem,
-        data: Data,
-        *,
-        rng: torch.Generator,
-        warm: Tensors | None = None,
-        resume: Tensors | None = None,
-        report: Report = silent,
-    ) -> dict[str, Tensor]:
-        """State: every tensor of the model under its own name, [members, ...]."""
-        base = draw_seed(rng)
-        seeds = [derive(base, m) for m in range(self.members)]
-        theta, fixed = start_members(problem, seeds, warm=warm, from_weights=False, device=data.x.device)
-        objective: Objective = _Anchored(anchors(problem, theta, seeds)) if self.anchored else log_joint
+    def run(self, problem: Problem, data: Data, *, seeds: list[int], warm: Tensors | None) -> Run:
+        run = super().run(problem, data, seeds=seeds, warm=warm)
+        objective: Objective = _Anchored(anchors(problem, run.theta, seeds)) if self.anchored else log_joint
         if self.adversarial is not None and data.n_rows:
             objective = _Adversarial(objective, self.adversarial * (data.x.amax(0) - data.x.amin(0)))
-        trained = descend(
-            Run(
-                problem=problem,
-                data=data,
-                theta=theta,
-                fixed=fixed,
-                options=self,
-                seeds=seeds,
-                rows=_resampled(seeds, data) if self.bootstrap else None,
-                targets=noisy_targets(problem, data, seeds) if self.anchored else None,
-                objective=objective,
-            ),
-            resume=resume,
-            report=report,
+        return replace(
+            run,
+            rows=_resampled(seeds, data) if self.bootstrap else None,
+            targets=noisy_targets(problem, data, seeds) if self.anchored else None,
+            objective=objective,
         )
-        return {**trained.theta, **trained.fixed}
-
-    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
-        """min(n, members) of the networks, evenly thinned."""
-        stacked, shared = split_shared(problem, thinned(state, n))
-        return Ensemble(problem=problem, stacked=stacked, shared=shared)
-
-    def expected(self, problem: Problem, state: Tensors) -> Shapes:
-        return member_shapes(problem, self.members)
 
     def cost(self, n_parameters: int) -> int:
-        passes = 1 if self.adversarial is None else 2
-        return passes * self.members * n_parameters * self.epochs
+        return super().cost(n_parameters) * (1 if self.adversarial is None else 2)
 
 
 @dataclass(frozen=True, eq=False)

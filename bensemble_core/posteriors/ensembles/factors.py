@@ -5,8 +5,8 @@ every other tensor of the model [1, ...].
 """
 
 import math
-from collections.abc import Callable
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,81 +15,94 @@ from bensemble_core.ensemble.members import gather, layers_called, zero_rows
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.models.transforms import FACTOR_IN, FACTOR_OUT, RankOne, join, widths
-from bensemble_core.posteriors.start import member_shapes, start_members
+from bensemble_core.posteriors.networks import Networks
 from bensemble_core.randomness import borrowed, generator, permutation
-from bensemble_core.training.descent import Descent, Run, descend
-from bensemble_core.training.objectives import Batch, Objective
-from bensemble_core.types import Data, Problem, Report, Shapes, Tensors
+from bensemble_core.training.descent import Run
+from bensemble_core.training.objectives import Batch, Forward
+from bensemble_core.types import Data, Problem, Shapes, Tensors
 
-Draw: TypeAlias = Callable[[tuple[int, ...], torch.Generator], Tensor]  # how a factor of a shape starts, on the CPU
-Start: TypeAlias = tuple[dict[str, Tensor], dict[str, Tensor], tuple[str, ...]]
 _FACTORS, _DEAL = 11, 12  # branches of a seed
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
-def start_factors(
-    method: str,
-    problem: Problem,
-    seed: int,
-    members: int,
-    *,
-    warm: Tensors | None,
-    device: torch.device,
-    draw: Draw,
-    factors: tuple[str, ...] = (FACTOR_IN, FACTOR_OUT),
-) -> Start:
-    """θ, fixed tensors and the layers with factors, the leading axis of 1 being the one descent of all members.
+@dataclass(frozen=True, kw_only=True)
+class Factored(Networks):
+    """What methods with rank-one factors share: one descent of all members, each with its own run of a batch's rows.
 
-    From a `warm` state come the shared tensors, and the factors and biases of as many members as it has.
+    A method says how a factor starts (`draw`), which there are (`factor_names`, `n_sets` of each), what is minimised.
     """
-    first = None if warm is None else _as_one(warm)
-    theta, fixed = start_members(problem, [seed], warm=first, from_weights=False, device=device)
-    layers, module = _factored(method, problem), outline(problem.model)
-    rng = generator(seed, _FACTORS)
-    for layer in layers:
-        for factor, width in zip((FACTOR_IN, FACTOR_OUT), widths(module.get_submodule(layer)), strict=True):
-            if factor in factors:
-                drawn = draw((members, width), rng)
+
+    starts_from_weights: ClassVar[bool] = False
+
+    @property
+    def n_sets(self) -> int:
+        """Sets of factors in the state."""
+        raise NotImplementedError
+
+    @property
+    def factor_names(self) -> tuple[str, ...]:
+        return FACTOR_IN, FACTOR_OUT
+
+    @property
+    def n_passes(self) -> int:
+        """How often a row is passed through the network in an epoch."""
+        raise NotImplementedError
+
+    def draw(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+        """Where a factor of a shape starts, on the CPU."""
+        raise NotImplementedError
+
+    def objective(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
+        """What is minimised: [1]."""
+        raise NotImplementedError
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a network that cannot have factors; whether a module of the caller's keeps its rows apart is tried."""
+        layers = _factored(self.name, problem)
+        if problem.model.given(dtype=problem.dtype) is not None:
+            _check_runs(self.name, problem, problem.model.initialise(0, dtype=problem.dtype), layers)
+
+    def run(self, problem: Problem, data: Data, *, seeds: list[int], warm: Tensors | None) -> Run:
+        """From a `warm` state come the shared tensors, and the factors and biases of as many members as it has."""
+        first = None if warm is None else _as_one(warm)
+        run, device = super().run(problem, data, seeds=seeds, warm=first), data.x.device
+        theta, rng = dict(run.theta), generator(seeds[0], _FACTORS)
+        layers, module = _factored(self.name, problem), outline(problem.model)
+        for layer in layers:
+            for factor, width in self._widths(module.get_submodule(layer)):
+                drawn = self.draw((self.n_sets, width), rng)
                 theta[join(layer, factor)] = drawn.to(device=device, dtype=problem.dtype)[None]
-        bias = join(layer, "bias")
-        if bias in theta:
-            theta[bias] = theta[bias][:, None].repeat(1, members, 1)
-    for name, old in (warm or {}).items():
-        if name in theta and _is_per_member(name, warm or {}):
-            n = min(old.shape[1], members)
-            theta[name][:, :n] = old[:1, :n].to(theta[name])
-    return theta, fixed, layers
+            bias = join(layer, "bias")
+            if bias in theta:
+                theta[bias] = theta[bias][:, None].repeat(1, self.n_sets, 1)
+        for name, old in (warm or {}).items():
+            if name in theta and _is_per_member(name, warm or {}):
+                n = min(old.shape[1], self.n_sets)
+                theta[name][:, :n] = old[:1, :n].to(theta[name])
+        factors = RankOne(layers=layers)
+        return replace(run, theta=theta, objective=self.objective, transform=factors, mode="loop")
 
+    def unfold(self, problem: Problem, state: Tensors) -> dict[str, Tensor]:
+        """The members as plain networks, W ∘ (s rᵀ) for each: every tensor of the model, [members, ...]."""
+        return unfolded(problem, state)
 
-def train_factors(
-    problem: Problem,
-    data: Data,
-    start: Start,
-    options: Descent,
-    seed: int,
-    objective: Objective,
-    *,
-    resume: Tensors | None,
-    report: Report,
-) -> dict[str, Tensor]:
-    """Descend from a start, all members in one run; what was trained and what was not."""
-    theta, fixed, layers = start
-    trained = descend(
-        Run(
-            problem=problem,
-            data=data,
-            theta=theta,
-            fixed=fixed,
-            options=options,
-            seeds=[seed],
-            objective=objective,
-            transform=RankOne(layers=layers),
-            mode="loop",
-        ),
-        resume=resume,
-        report=report,
-    )
-    return {**trained.theta, **trained.fixed}
+    def expected(self, problem: Problem, state: Tensors) -> Shapes:
+        shapes, module = super().expected(problem, state), outline(problem.model)
+        trained = set(trainable_names(module))
+        for layer in _factored(self.name, problem):
+            for factor, width in self._widths(module.get_submodule(layer)):
+                shapes[join(layer, factor)] = (1, self.n_sets, width)
+            bias = join(layer, "bias")
+            if bias in trained:
+                shapes[bias] = (1, self.n_sets, *shapes[bias][1:])
+        return shapes
+
+    def cost(self, n_parameters: int) -> int:
+        return n_parameters * self.epochs * self.n_passes
+
+    def _widths(self, layer: nn.Module) -> list[tuple[str, int]]:
+        named = zip((FACTOR_IN, FACTOR_OUT), widths(layer), strict=True)
+        return [(factor, width) for factor, width in named if factor in self.factor_names]
 
 
 def deal(problem: Problem, batch: Batch, n_groups: int, *, split: bool) -> tuple[Tensor, Tensor]:
@@ -119,30 +132,15 @@ def deal(problem: Problem, batch: Batch, n_groups: int, *, split: bool) -> tuple
 def sort_tensors(tensors: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
     """Factors, biases of the members, and what they share."""
     own = {k: v for k, v in tensors.items() if _is_per_member(k, tensors)}
-    factors = {k: v for k, v in own.items() if _is_factor(k)}
+    factors = {k: v for k, v in own.items() if is_factor(k)}
     biases = {k: v for k, v in own.items() if k not in factors}
     return factors, biases, {k: v for k, v in tensors.items() if k not in own}
 
 
 def factored_layers(tensors: Tensors) -> tuple[str, ...]:
     """Names of the layers that have factors in a state, in its order."""
-    found = [k.rpartition(".")[0] for k in tensors if _is_factor(k)]
+    found = [k.rpartition(".")[0] for k in tensors if is_factor(k)]
     return tuple(dict.fromkeys(found))
-
-
-def expected_factors(method: str, problem: Problem, members: int, factors: tuple[str, ...]) -> tuple[Shapes, Shapes]:
-    """Names and shapes of a state: its factors, and every tensor of the model."""
-    shapes, module = member_shapes(problem, 1), outline(problem.model)
-    trained = set(trainable_names(module))
-    own: Shapes = {}
-    for layer in _factored(method, problem):
-        for factor, width in zip((FACTOR_IN, FACTOR_OUT), widths(module.get_submodule(layer)), strict=True):
-            if factor in factors:
-                own[join(layer, factor)] = (1, members, width)
-        bias = join(layer, "bias")
-        if bias in trained:
-            shapes[bias] = (1, members, *shapes[bias][1:])
-    return own, shapes
 
 
 def unfolded(problem: Problem, state: Tensors) -> dict[str, Tensor]:
@@ -179,14 +177,15 @@ def _folded(layer: nn.Module, weight: Tensor, r: Tensor | None, s: Tensor | None
     return weight
 
 
-def _is_factor(name: str) -> bool:
+def is_factor(name: str) -> bool:
+    """Whether a tensor of a state is a factor, or the mean of one."""
     return "/" not in name and name.rpartition(".")[2] in (FACTOR_IN, FACTOR_OUT)
 
 
 def _is_per_member(name: str, tensors: Tensors) -> bool:
     """A factor, or the bias of a layer with factors that is not frozen (which has no axis of members)."""
     layer, _, last = name.rpartition(".")
-    return _is_factor(name) or (
+    return is_factor(name) or (
         last == "bias" and tensors[name].ndim == 3 and any(join(layer, f) in tensors for f in (FACTOR_IN, FACTOR_OUT))
     )
 
@@ -195,13 +194,6 @@ def _as_one(state: Tensors) -> dict[str, Tensor]:
     """A state as that of a plain network: the first member's biases, and no factors."""
     factors, biases, rest = sort_tensors(state)
     return {**rest, **{k: v[:, 0] for k, v in biases.items()}} if factors else dict(rest)
-
-
-def check_factors(method: str, problem: Problem) -> None:
-    """Refuse a network that cannot have factors; whether a module of the caller's keeps its rows apart is tried."""
-    layers = _factored(method, problem)
-    if problem.model.given(dtype=problem.dtype) is not None:
-        _check_runs(method, problem, problem.model.initialise(0, dtype=problem.dtype), layers)
 
 
 def _factored(method: str, problem: Problem) -> tuple[str, ...]:

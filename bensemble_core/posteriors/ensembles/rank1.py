@@ -1,8 +1,8 @@
 """Rank-1 Bayesian neural networks."""
 
 import math
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,28 +10,20 @@ from torch import Tensor
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidOption
+from bensemble_core.io import above
 from bensemble_core.models.transforms import FACTOR_IN, FACTOR_OUT, RankOne
-from bensemble_core.posteriors.ensembles.factors import (
-    check_factors,
-    deal,
-    expected_factors,
-    factored_layers,
-    sort_tensors,
-    start_factors,
-    train_factors,
-    unfolded,
-)
-from bensemble_core.randomness import derive, draw_seed, generator
-from bensemble_core.training.descent import Descent
+from bensemble_core.posteriors.ensembles.factors import Factored, deal, factored_layers, is_factor, sort_tensors
+from bensemble_core.randomness import generator
+from bensemble_core.training.descent import Run
 from bensemble_core.training.objectives import Batch, Forward
-from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
+from bensemble_core.types import Data, Problem, Shapes, Tensors
 
 _LOG_SD = "log_sd/"  # before a factor's name
-_KEPT = {"both": (FACTOR_IN, FACTOR_OUT), "input": (FACTOR_IN,), "output": (FACTOR_OUT,)}
+_NAMES = {"both": (FACTOR_IN, FACTOR_OUT), "input": (FACTOR_IN,), "output": (FACTOR_OUT,)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rank1BNN(Descent):
+class Rank1BNN(Factored):
     """A distribution over the rank-one factors of W ∘ (s rᵀ) alone, W being a point (Dusenberry et al. 2020).
 
     q(r, s) = 1/K Σ_k N(r | μ_k, σ_k²) N(s | ν_k, τ_k²), factorised within each of K = `components`, with the prior
@@ -61,9 +53,18 @@ class Rank1BNN(Descent):
     )
     init_sd: float = field(default=0.03, metadata={"gt": 0, "le": 10, "description": "sd of each factor at the start"})
     split: bool = field(default=True, metadata={"description": "deal a batch to the draws, or show each all of it"})
-    aims: ClassVar[Aim] = "none"
-    resumes: ClassVar[bool] = True
-    starts_from_weights: ClassVar[bool] = False
+
+    @property
+    def n_sets(self) -> int:
+        return self.components
+
+    @property
+    def factor_names(self) -> tuple[str, ...]:
+        return _NAMES[self.factors]
+
+    @property
+    def n_passes(self) -> int:
+        return 1 if self.split else self.members
 
     def check(self, problem: Problem) -> None:
         if self.members % self.components:
@@ -71,38 +72,17 @@ class Rank1BNN(Descent):
                 f"rank1_bnn: members, the draws a step, has to be a multiple of components, got {self.members} and "
                 f"{self.components}; pass members={-(-self.members // self.components) * self.components}"
             )
-        check_factors(self.name, problem)
+        super().check(problem)
 
-    def fit(
-        self,
-        problem: Problem,
-        data: Data,
-        *,
-        rng: torch.Generator,
-        warm: Tensors | None = None,
-        resume: Tensors | None = None,
-        report: Report = silent,
-    ) -> dict[str, Tensor]:
-        """State: factors' means, `log_sd/` of each, and biases [1, components, ...]; every other tensor [1, ...]."""
-        seed = derive(draw_seed(rng), 0)
-        theta, fixed, layers = start_factors(
-            self.name,
-            problem,
-            seed,
-            self.components,
-            warm=warm,
-            device=data.x.device,
-            draw=self._draw,
-            factors=_KEPT[self.factors],
-        )
-        for name in sort_tensors(theta)[0]:
-            log_sd = torch.full_like(theta[name], math.log(self.init_sd))
+    def run(self, problem: Problem, data: Data, *, seeds: list[int], warm: Tensors | None) -> Run:
+        run = super().run(problem, data, seeds=seeds, warm=warm)
+        spread = {}
+        for name, mean in sort_tensors(run.theta)[0].items():
+            spread[name] = torch.full_like(mean, math.log(self.init_sd))
             if warm is not None and _LOG_SD + name in warm:
-                old = warm[_LOG_SD + name][:1, : self.components].to(log_sd)
-                log_sd[:, : old.shape[1]] = old
-            theta[_LOG_SD + name] = log_sd
-        start = theta, fixed, layers
-        return train_factors(problem, data, start, self, seed, self.objective, resume=resume, report=report)
+                old = warm[_LOG_SD + name][:1, : self.components].to(mean)
+                spread[name][:, : old.shape[1]] = old
+        return replace(run, theta={**run.theta, **above(_LOG_SD, spread)})
 
     def objective(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
         """−1/N of the bound in the docstring above: [1]."""
@@ -139,16 +119,13 @@ class Rank1BNN(Descent):
 
     def unfold(self, problem: Problem, state: Tensors) -> dict[str, Tensor]:
         """A network for each component, its factors at their means."""
-        return unfolded(problem, {k: v for k, v in state.items() if not k.startswith(_LOG_SD)})
+        return super().unfold(problem, {k: v for k, v in state.items() if not k.startswith(_LOG_SD)})
 
     def expected(self, problem: Problem, state: Tensors) -> Shapes:
-        factors, shapes = expected_factors(self.name, problem, self.components, _KEPT[self.factors])
-        return shapes | factors | {_LOG_SD + k: v for k, v in factors.items()}
+        shapes = super().expected(problem, state)
+        return shapes | {_LOG_SD + k: v for k, v in shapes.items() if is_factor(k)}
 
-    def cost(self, n_parameters: int) -> int:
-        return n_parameters * self.epochs * (1 if self.split else self.members)
-
-    def _draw(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+    def draw(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
         if self.components == 1:
             return torch.ones(shape)
         return 1 + self.init_scale * torch.randn(shape, generator=rng)

@@ -1,23 +1,22 @@
 """Snapshot ensembles: members along one training run."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidOption
-from bensemble_core.posteriors.start import check_trainable, member_shapes, split_shared, start_members, thinned
-from bensemble_core.randomness import derive, draw_seed
-from bensemble_core.training.descent import Descent, Run, Schedule, Watch, count_steps, descend
-from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
+from bensemble_core.posteriors.networks import Networks
+from bensemble_core.posteriors.start import member_shapes
+from bensemble_core.training.descent import Run, Schedule, Trained, Watch, count_steps
+from bensemble_core.types import Data, Problem, Shapes, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
-class SnapshotEnsemble(Descent):
+class SnapshotEnsemble(Networks):
     """One run; the weights at the end of each of `cycles` cycles are members, the last `members` of them are kept.
 
     `schedule="cosine"` (Huang et al. 2017, eq. 2): the rate starts every cycle of c steps at `lr` and falls as
@@ -44,9 +43,6 @@ class SnapshotEnsemble(Descent):
         default=None,
         metadata={"ge": 0, "lt": 1, "description": "share of the epochs at lr before the first cycle; 0 if cosine"},
     )
-    aims: ClassVar[Aim] = "none"
-    resumes: ClassVar[bool] = True
-    starts_from_weights: ClassVar[bool] = True
 
     def check(self, problem: Problem) -> None:
         if self.patience is not None:
@@ -64,48 +60,19 @@ class SnapshotEnsemble(Descent):
                 f"snapshot_ensemble: a cycle is at least one epoch; {self.epochs} epochs less {_burn_in(self)} of "
                 f"burn-in do not hold {self.cycles} cycles; raise epochs, or lower cycles or burn_in"
             )
-        check_trainable(self.name, problem, as_they_are=self.epochs == 0)
+        super().check(problem)
 
-    def fit(
-        self,
-        problem: Problem,
-        data: Data,
-        *,
-        rng: torch.Generator,
-        warm: Tensors | None = None,
-        resume: Tensors | None = None,
-        report: Report = silent,
-    ) -> dict[str, Tensor]:
-        """State: every tensor of the model under its own name, [members, ...], the last one last."""
-        seeds = [derive(draw_seed(rng), 0)]
+    def run(self, problem: Problem, data: Data, *, seeds: list[int], warm: Tensors | None) -> Run:
         last = None if warm is None else {k: v[-1:] for k, v in warm.items()}
-        theta, fixed = start_members(problem, seeds, warm=last, from_weights=True, device=data.x.device)
-        trained = descend(
-            Run(
-                problem=problem,
-                data=data,
-                theta=theta,
-                fixed=fixed,
-                options=self,
-                seeds=seeds,
-                schedule=rate_schedule(self, data.n_rows),
-                watch=_keeper(self),
-            ),
-            resume=resume,
-            report=report,
-        )
-        return trained.kept or {**trained.theta, **trained.fixed}
+        run = super().run(problem, data, seeds=seeds, warm=last)
+        return replace(run, schedule=rate_schedule(self, data.n_rows), watch=_keeper(self))
 
-    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
-        """min(n, members) of the members, evenly thinned."""
-        stacked, shared = split_shared(problem, thinned(state, n))
-        return Ensemble(problem=problem, stacked=stacked, shared=shared)
+    def state(self, run: Run, trained: Trained) -> dict[str, Tensor]:
+        """Every tensor of the model under its own name, [members, ...], the last one last."""
+        return trained.kept or super().state(run, trained)
 
     def expected(self, problem: Problem, state: Tensors) -> Shapes:
         return member_shapes(problem, (self.members or self.cycles) if self.epochs else 1)
-
-    def cost(self, n_parameters: int) -> int:
-        return n_parameters * self.epochs
 
 
 def _burn_in(options: SnapshotEnsemble) -> int:

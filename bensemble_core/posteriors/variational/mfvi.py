@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from bensemble_core.ensemble import Ensemble
 from bensemble_core.ensemble.members import gather
 from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidModel, InvalidOption
@@ -19,23 +18,16 @@ from bensemble_core.posteriors.gaussian import (
     PRUNED,
     Factorised,
     as_prior,
-    check_gaussian,
     check_rows,
     count_rows,
-    descend_after_map,
-    expected_gaussian,
-    fixed_prior,
     in_units,
     log_prior_of_points,
     noise,
-    normal_prior,
     of_rows,
     one_group,
     prior_in,
     reparameterised,
-    sample_gaussian,
     split_points,
-    start_gaussian,
     total_kl,
     with_points,
 )
@@ -44,7 +36,7 @@ from bensemble_core.posteriors.variational.local import SD, LocalNoise, find_loc
 from bensemble_core.randomness import borrowed, derive, draw_seed, generator
 from bensemble_core.training.descent import Run, count_steps, descend
 from bensemble_core.training.objectives import Batch, Forward
-from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
+from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
 
 if TYPE_CHECKING:
     from bensemble_core.fitting import Fitted
@@ -110,43 +102,13 @@ class MFVI(Factorised):
         metadata={"description": "sd of the prior: as given, learnt per parameter tensor, or learnt per input"},
     )
     aims: ClassVar[Aim] = "mean_field"
-    resumes: ClassVar[bool] = True
-    starts_from_weights: ClassVar[bool] = True
 
-    def check(self, problem: Problem) -> None:
-        check_gaussian(problem, self, self.name, self.samples)
-
-    def fit(
-        self,
-        problem: Problem,
-        data: Data,
-        *,
-        rng: torch.Generator,
-        warm: Tensors | None = None,
-        resume: Tensors | None = None,
-        report: Report = silent,
-    ) -> dict[str, Tensor]:
-        """State: see posteriors/gaussian.py. A warm start takes means and sds, and un-prunes."""
-        seed = derive(draw_seed(rng), 0)
-        theta, fixed = start_gaussian(problem, self, seed, warm=warm, device=data.x.device)
-        prior = fixed_prior(theta, normal_prior(problem, self.name).scale)
-        steps = self.epochs * count_steps(data.n_rows, self.batch_size)
+    def run(self, start: Run, prior: Tensors) -> Run:
+        travel = _SLOWER * self.lr * self.epochs * count_steps(start.data.n_rows, self.batch_size)
         objective, transform = self._objective(
-            problem, theta, fixed, prior, {}, learn=self.prior_scale, travel=_SLOWER * self.lr * steps
+            start.problem, start.theta, start.fixed, prior, {}, learn=self.prior_scale, travel=travel
         )
-        run = Run(
-            problem=problem,
-            data=data,
-            theta=theta,
-            fixed=fixed,
-            options=self,
-            seeds=[seed],
-            objective=objective,
-            transform=transform,
-            mode=None if transform is None else "loop",
-        )
-        trained = descend_after_map(run, self.map_epochs, resume=resume, report=report)
-        return {**trained.theta, **trained.fixed, **objective.prior_of(trained.theta), **of_rows(data)}
+        return replace(start, objective=objective, transform=transform, mode=None if transform is None else "loop")
 
     def update(
         self,
@@ -186,10 +148,6 @@ class MFVI(Factorised):
         )
         return {**trained.theta, **trained.fixed, **prior, **above(PRUNED, pruned), **of_rows(data, before)}
 
-    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
-        """n draws of the weights, one for each member and the whole pool."""
-        return sample_gaussian(problem, state, n, rng=rng)
-
     def bound(self, problem: Problem, state: Tensors, data: Data, *, samples: int, rng: torch.Generator) -> float:
         """L on all rows, in nats and the units of y, given the points: an estimate from `samples` draws.
 
@@ -215,12 +173,6 @@ class MFVI(Factorised):
         wide = {k: v.double() for k, v in {**theta, **prior}.items()}
         kl = float(total_kl(wide, wide, objective.pruned))
         return (total + in_units(problem, data.n_rows)) / self.temperature - kl
-
-    def expected(self, problem: Problem, state: Tensors) -> Shapes:
-        return expected_gaussian(problem, state)
-
-    def cost(self, n_parameters: int) -> int:
-        return n_parameters * (self.samples * self.epochs + self.map_epochs)
 
     def _objective(
         self,

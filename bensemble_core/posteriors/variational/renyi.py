@@ -18,28 +18,20 @@ from bensemble_core.posteriors.gaussian import (
     PRIOR_SD,
     PRUNED,
     Factorised,
-    check_gaussian,
     check_rows,
-    descend_after_map,
-    expected_gaussian,
-    fixed_prior,
     in_units,
     log_prior_of_points,
     noise,
-    normal_prior,
-    of_rows,
     one_group,
     prior_in,
     reparameterised,
-    sample_gaussian,
     split_points,
-    start_gaussian,
     with_points,
 )
-from bensemble_core.randomness import derive, draw_seed, generator
+from bensemble_core.randomness import generator
 from bensemble_core.training.descent import Run
 from bensemble_core.training.objectives import Batch, Forward
-from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
+from bensemble_core.types import Aim, Data, Problem, Tensors
 
 LARGEST_ALPHA = 1e4  # beyond it (1 − α) ℓ leaves float32 where ℓ is large, and L_α is its limit
 _AT_ONCE = 64  # draws in one pass of `bound`
@@ -84,8 +76,6 @@ class Renyi(Factorised):
     )
     samples: int = field(default=10, metadata={"ge": 1, "le": 100_000, "description": "K, draws a step"})
     aims: ClassVar[Aim] = "none"
-    resumes: ClassVar[bool] = True
-    starts_from_weights: ClassVar[bool] = True
 
     def check(self, problem: Problem) -> None:
         if self.alpha != "max" and abs(self.alpha) > LARGEST_ALPHA:
@@ -93,37 +83,15 @@ class Renyi(Factorised):
                 f'renyi: alpha is from −{LARGEST_ALPHA:g} to {LARGEST_ALPHA:g}, got {self.alpha!r}; alpha="max" is the '
                 "limit −∞"
             )
-        check_gaussian(problem, self, self.name, self.samples)
+        super().check(problem)
 
-    def fit(
-        self,
-        problem: Problem,
-        data: Data,
-        *,
-        rng: torch.Generator,
-        warm: Tensors | None = None,
-        resume: Tensors | None = None,
-        report: Report = silent,
-    ) -> dict[str, Tensor]:
-        """State: see posteriors/gaussian.py."""
-        seed = derive(draw_seed(rng), 0)
-        theta, fixed = start_gaussian(problem, self, seed, warm=warm, device=data.x.device)
-        prior = fixed_prior(theta, normal_prior(problem, self.name).scale)
-        run = Run(
-            problem=problem,
-            data=data,
-            theta=theta,
-            fixed=fixed,
-            options=self,
-            seeds=[seed],
-            objective=_Objective(alpha=self.alpha, samples=self.samples, prior=prior, twice=self._twice),
-        )
-        trained = descend_after_map(run, self.map_epochs, resume=resume, report=report)
-        return {**trained.theta, **trained.fixed, **prior, **of_rows(data)}
+    def run(self, start: Run, prior: Tensors) -> Run:
+        objective = _Objective(alpha=self.alpha, samples=self.samples, prior=prior, twice=self._twice)
+        return replace(start, objective=objective)
 
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
         """n draws of the weights."""
-        drawn = sample_gaussian(problem, state, n, rng=rng)
+        drawn = super().sample(problem, state, n, rng=rng)
         return replace(drawn, notes=(_AWAY.format(alpha=self.alpha),)) if self._leads_away else drawn
 
     def bound(self, problem: Problem, state: Tensors, data: Data, *, samples: int, rng: torch.Generator) -> float:
@@ -161,12 +129,6 @@ class Renyi(Factorised):
     def _twice(self) -> bool:
         return self.samples > 1 and self.alpha != "max" and 0 <= self.alpha <= 1
 
-    def expected(self, problem: Problem, state: Tensors) -> Shapes:
-        return expected_gaussian(problem, state)
-
-    def cost(self, n_parameters: int) -> int:
-        return n_parameters * (self.samples * self.epochs + self.map_epochs)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Objective:
@@ -176,6 +138,9 @@ class _Objective:
     samples: int
     prior: Tensors
     twice: bool  # doubly reparameterised
+
+    def prior_of(self, theta: Tensors) -> dict[str, Tensor]:
+        return dict(self.prior)
 
     def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
         x, y = one_group(problem, batch.x), batch.y[0]

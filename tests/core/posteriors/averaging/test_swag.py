@@ -31,7 +31,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, n: int, seed: int = 3) -> Tensor:
     def move(run: Any, gradient: list[Tensor], lr: float) -> None:
         run.theta["weight"] = walk[run.step, : len(run.seeds)].clone()
 
-    monkeypatch.setattr(training._Run, "_move", move)
+    monkeypatch.setattr(training._State, "_move", move)
     return walk
 
 

@@ -34,7 +34,7 @@ def weights_by_epoch(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], lis
     """Weights before the first step and after each, and the rate of each step."""
     seen: list[Tensor] = []
     rates: list[float] = []
-    move = training._Run._move
+    move = training._State._move
 
     def note(run: Any, gradient: list[Tensor], lr: float) -> None:
         if not run.step:
@@ -45,7 +45,7 @@ def weights_by_epoch(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], lis
         seen.append(torch.cat([v.flatten(1) for v in run.theta.values()], 1))
         rates.append(lr)
 
-    monkeypatch.setattr(training._Run, "_move", note)
+    monkeypatch.setattr(training._State, "_move", note)
     return seen, rates
 
 
