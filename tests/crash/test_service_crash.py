@@ -147,15 +147,15 @@ def test_a_scoring_killed_half_way_goes_on_with_the_next_shard(
 
 CRASH_AFTER_COMMIT = """
 import os, signal
-from app import deps
+from app.web import dependencies
 from app.cli import main
-commit = deps._commit
+commit = dependencies._commit
 def commit_and_die(session, request, *rest):
     answer = commit(session, request, *rest)
     if request.headers.get("x-die"):
         os.kill(os.getpid(), signal.SIGKILL)
     return answer
-deps._commit = commit_and_die
+dependencies._commit = commit_and_die
 raise SystemExit(main(["api"]))
 """
 

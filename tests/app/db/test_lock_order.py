@@ -11,9 +11,9 @@ from sqlalchemy import event, select
 
 from app.db import projects
 from app.db.tables import Job, Ranking, Schedule
+from app.events import publish
 from app.queue import queue
 from app.rankings import run as rank_pool
-from app.rounds import open as open_round
 from app.schedules.fire import count_labels
 from tests.app.conftest import Service
 from tests.app.designing import session as begin_session
@@ -88,7 +88,7 @@ def test_a_schedule_is_deleted_once_the_labels_are_counted_for_it(service: Servi
         assert session.get(Schedule, schedule_id) is not None  # read, and about to be written
         deletion = Doing(delete(service, f"/schedules/{schedule_id}"))
         assert deletion.waits()
-        count_labels(service.services, session, project, 1)
+        count_labels(service.services.settings, session, project, 1)
     assert deletion.ends() == 204
     service.get(f"/schedules/{schedule_id}", 404)
 
@@ -110,12 +110,13 @@ def halting(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, 
     """A ranking that stops after its items were handed out and before its job has ended, until it may go on."""
     handed_out, go_on = threading.Event(), threading.Event()
 
-    def hand_out(*arguments: Any) -> None:
-        open_round.hand_out(*arguments)
+    def publish_and_halt(*arguments: Any) -> list[str]:
+        jobs = publish(*arguments)
         handed_out.set()
         go_on.wait(60)
+        return jobs
 
-    monkeypatch.setattr(rank_pool, "hand_out", hand_out)
+    monkeypatch.setattr(rank_pool, "publish", publish_and_halt)
     try:
         yield handed_out, go_on
     finally:

@@ -690,7 +690,7 @@ def test_answers_under_the_widest_prior_are_as_the_schema_says(service: Service)
     answers = {
         "ObservationOut": learnt,
         "PosteriorOut": service.get(f"/sessions/{made['id']}/posterior"),
-        "app__schemas__sessions__RoundOut": service.get(f"/sessions/{made['id']}/rounds")["items"][0],
+        "TrialOut": service.get(f"/sessions/{made['id']}/rounds")["items"][0],
         "EigOut": service.get(f"/sessions/{made['id']}/eig"),
     }
     schema = service.client.get("/openapi.json").json()
