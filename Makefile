@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 TESTED := matplotlib mpmath networkx numba numpy pyarrow scipy sklearn sympy torch
 UNUSED := torch/test torch/bin/*[Tt]est* torch/bin/protoc* pyarrow/*flight* pyarrow/*s3*
 
-.PHONY: setup up demo test test-fast slow-list check soak bench clean
+.PHONY: setup up demo test test-fast slow-list check lists soak bench clean
 
 setup: $(VENV)/.installed
 
@@ -67,6 +67,10 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# What follows from the registries: tables of docs/, and the names that the library exports.
+lists: setup
+	$(BIN)/python docs/write_lists.py
 
 # Long crash and load runs.
 soak: setup

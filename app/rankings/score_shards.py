@@ -31,8 +31,9 @@ from app.settings import Settings
 from app.storage.errors import AlreadyStored
 from app.storage.objects import Objects
 from app.storage.pools import Pool
-from bensemble_core.acquisition import KEPT, column_of, digest, resolve_acquisition
+from bensemble_core.acquisition import resolve_acquisition
 from bensemble_core.acquisition.fused import kernels
+from bensemble_core.ranking.kept import column_of, digest, kept_scores
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class ShardScores:
         device: str,
     ) -> "ShardScores":
         column = column_of(resolve_acquisition(ranking.acquisition), family)
-        kept = tuple(asdict(options) for options in KEPT[family])
+        kept = tuple(asdict(options) for options in kept_scores(family))
         columns = kept if column is not None else (ranking.acquisition,)
         shared = f"scores/{ranking.pool_id}/{ranking.ensemble_id}/{digest(family)}"
         return cls(

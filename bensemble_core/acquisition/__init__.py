@@ -47,7 +47,6 @@ from bensemble_core.acquisition.information import (
     score_entropy,
     score_information,
 )
-from bensemble_core.acquisition.kept import KEPT, column_of, digest
 from bensemble_core.acquisition.selections.batch import BatchBald
 from bensemble_core.acquisition.selections.diversity import Badge, KCenter, TypiClust
 from bensemble_core.acquisition.selections.selection import Power, TopK
@@ -60,41 +59,38 @@ ACQUISITIONS: dict[str, Entry] = {
         score=score_information,
         options=Bald,
         ceiling=information_ceiling,
-        column=lambda _: "bald",
+        kept=(Bald(),),
         is_disagreement=lambda _: True,
     ),
-    "entropy": Entry(score=score_entropy, options=Entropy, column=lambda _: "entropy", negative_for=("gaussian",)),
+    "entropy": Entry(score=score_entropy, options=Entropy, kept=(Entropy(),), negative_for=("gaussian",)),
     "variation_ratio": Entry(
         score=score_variation_ratio,
         options=VariationRatio,
         families=("categorical",),
-        column=lambda _: "variation_ratio",
+        kept=(VariationRatio(),),
         is_disagreement=lambda _: True,
         is_coarse=True,
     ),
     "predictive_variance": Entry(
         score=score_predictive_variance,
         options=PredictiveVariance,
-        column=lambda options: f"{options.part}_variance",
+        kept=(PredictiveVariance(part="total"), PredictiveVariance(part="epistemic")),
         is_disagreement=lambda options: options.part == "epistemic",
     ),
     "eig": Entry(
         score=score_information,
         options=Eig,
         ceiling=information_ceiling,
-        column=lambda _: "bald",
         is_disagreement=lambda _: True,
     ),
     "least_confidence": Entry(
         score=score_least_confidence,
         options=LeastConfidence,
         families=("categorical",),
-        column=lambda _: "least_confidence",
+        kept=(LeastConfidence(),),
     ),
-    "margin": Entry(score=score_margin, options=Margin, families=("categorical",), column=lambda _: "margin"),
-    "mean_std": Entry(
-        score=score_mean_std, options=MeanStd, column=lambda _: "mean_std", is_disagreement=lambda _: True
-    ),
+    "margin": Entry(score=score_margin, options=Margin, families=("categorical",), kept=(Margin(),)),
+    "mean_std": Entry(score=score_mean_std, options=MeanStd, kept=(MeanStd(),), is_disagreement=lambda _: True),
     "epig": Entry(
         score=score_epig,
         options=Epig,
@@ -145,7 +141,6 @@ def resolve_pair(acquisition: object | None, selection: object | None, family: F
 
 __all__ = [
     "ACQUISITIONS",
-    "KEPT",
     "SELECTIONS",
     "Badge",
     "Bald",
@@ -171,8 +166,6 @@ __all__ = [
     "TypiClust",
     "VariationRatio",
     "bald",
-    "column_of",
-    "digest",
     "eig",
     "entropy",
     "epig",

@@ -94,6 +94,7 @@ class LeastConfidence:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["least_confidence"] = "least_confidence"
+    column: ClassVar[str] = "least_confidence"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +103,7 @@ class Margin:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["margin"] = "margin"
+    column: ClassVar[str] = "margin"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +112,7 @@ class VariationRatio:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["variation_ratio"] = "variation_ratio"
+    column: ClassVar[str] = "variation_ratio"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +123,10 @@ class PredictiveVariance:
     name: Literal["predictive_variance"] = "predictive_variance"
     part: Part = field(default="total", metadata={"description": "total: noise included; epistemic: members' spread"})
 
+    @property
+    def column(self) -> str:
+        return f"{self.part}_variance"
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeanStd:
@@ -127,6 +134,7 @@ class MeanStd:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["mean_std"] = "mean_std"
+    column: ClassVar[str] = "mean_std"
 
 
 def score_least_confidence(predictive: Predictive, options: LeastConfidence, rows: Rows) -> Tensor:

@@ -25,14 +25,17 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """An acquisition: `score(predictive, options, rows)` -> [N], higher is more worth labelling."""
+    """An acquisition: `score(predictive, options, rows)` -> [N], higher is more worth labelling.
+
+    Options whose scores the fused pass gives have its `column`, a name of `kernels.COLUMNS`.
+    """
 
     score: Callable[[Any, Any, Rows], Tensor]  # the predictive is None where "ensemble" is not among the needs
     options: type
     needs: tuple[str, ...] = ("ensemble",)
     families: tuple[str, ...] = ("categorical", "gaussian")
     ceiling: Callable[[Any, str, Tensor | None, int], float | None] | None = None  # (options, family, log_weights, M)
-    column: Callable[[Any], str] | None = None  # which of `kernels.COLUMNS` classification has for these options
+    kept: tuple[Any, ...] = ()  # options whose scores cost nothing more once an ensemble has predicted a row
     is_disagreement: Callable[[Any], bool] = lambda _: False  # for these options: 0 where all members say the same
     negative_for: tuple[str, ...] = ()  # families for which a score may be below 0
     is_coarse: bool = False  # few distinct values, so that a ranking says how many rows tie

@@ -63,6 +63,7 @@ class Bald:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["bald"] = "bald"
+    column: ClassVar[str] = "bald"
     estimate: Estimate = field(default="moment_match", metadata=_ESTIMATE_OF_INFORMATION)
 
 
@@ -72,6 +73,7 @@ class Eig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["eig"] = "eig"
+    column: ClassVar[str] = "bald"
     estimate: Estimate = field(default="moment_match", metadata=_ESTIMATE_OF_INFORMATION)
 
 
@@ -81,6 +83,7 @@ class Entropy:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["entropy"] = "entropy"
+    column: ClassVar[str] = "entropy"
     estimate: Estimate = field(default="moment_match", metadata=_ESTIMATE)
 
 

@@ -12,7 +12,10 @@ from bensemble_core.options import STRICT
 
 @dataclass(frozen=True, kw_only=True)
 class Conv:
-    """Per entry of `channels` a 3×3 convolution, activation and 2×2 max pooling; then one hidden linear layer."""
+    """A small convolutional network for images.
+
+    Per entry of `channels` a 3×3 convolution, activation and 2×2 max pooling; then one hidden linear layer.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["conv"] = "conv"

@@ -17,7 +17,10 @@ WIDEST = 65_536
 
 @dataclass(frozen=True, kw_only=True)
 class MLP:
-    """Linear layers with an activation between them; a row of any shape is flattened. `hidden=[]` is a linear model."""
+    """Linear layers with an activation between them.
+
+    A row of any shape is flattened. `hidden=[]` is a linear model.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["mlp"] = "mlp"

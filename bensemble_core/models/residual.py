@@ -12,7 +12,9 @@ from bensemble_core.options import STRICT
 
 @dataclass(frozen=True, kw_only=True)
 class Residual:
-    """ResNet-(6·blocks + 2) of He et al. 2016, section 4.2: three stages of `width`, 2·`width`, 4·`width` channels.
+    """A residual network for small images (He et al. 2016, section 4.2).
+
+    ResNet-(6·blocks + 2): three stages of `width`, 2·`width`, 4·`width` channels.
 
     Batch normalisation after each convolution; where a stage halves the image the shortcut is a 1×1 convolution
     (their option B). The defaults are ResNet-20.

@@ -33,7 +33,7 @@ _RATE = "input_rate"
 
 @dataclass(frozen=True, kw_only=True)
 class MCDropout(Networks):
-    """Dropout kept on at prediction (Gal & Ghahramani 2016): a member is θ under one mask.
+    """One network with dropout left on: a member is the network under one fixed mask (Gal & Ghahramani 2016).
 
     The input of every linear and convolution layer but the first to run is multiplied by z / (1 − rate), z ~
     Bernoulli(1 − rate), or with `kind="gaussian"` by z ~ N(1, rate / (1 − rate)) (Srivastava et al. 2014, section 10),

@@ -160,7 +160,7 @@ def score_shards(
 def _columns(predictive: Predictive | None, acquisitions: Sequence[Any], rows: Rows) -> list[Tensor]:
     """The scores of each acquisition; those that the fused pass gives come from one run of it, with the same bits."""
     entries = [ACQUISITIONS[options.name] for options in acquisitions]
-    names = [entry.column and entry.column(options) for entry, options in zip(entries, acquisitions, strict=True)]
+    names: list[str | None] = [getattr(options, "column", None) for options in acquisitions]
     found = None
     if isinstance(predictive, CategoricalPredictive) and any(names):
         n_columns = kernels.width(name for name in names if name)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import bensemble_core as bc
 from app.sessions import propose as propose_designs
 from app.sessions import record as record_observation
 from app.settings import Settings
@@ -157,21 +156,6 @@ def test_the_settings_table_is_complete_and_has_the_right_defaults() -> None:
     shown = Settings(**{name.lower(): value for name, value in table.items()})
     default = Settings(**{name: field.default for name, field in Settings.model_fields.items()})
     assert shown.model_dump() == default.model_dump()
-
-
-@pytest.mark.parametrize(
-    ("row", "names"),
-    [
-        ("models", bc.MODELS),
-        ("posteriors", bc.POSTERIORS),
-        ("acquisitions", bc.ACQUISITIONS),
-        ("selections", bc.SELECTIONS),
-    ],
-)
-def test_what_there_is_to_choose_from_is_listed(row: str, names: dict[str, object]) -> None:
-    listed = re.search(rf"^\| {row} \| ([^;|]*)", PAGES["docs/methods.md"], re.MULTILINE)
-    assert listed
-    assert re.findall(r"`(\w+)`", listed[1]) == list(names)
 
 
 @pytest.mark.parametrize("name", PAGES)

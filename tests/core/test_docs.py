@@ -1,6 +1,7 @@
 """The code of the pages in docs is run as it stands, block after block."""
 
 import re
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,27 @@ def test_the_page_on_posteriors_runs(
     assert bc.load("calibrated.safetensors").calibration is not None
 
 
-def test_the_page_on_posteriors_names_every_method_and_no_other() -> None:
+def test_the_page_on_posteriors_names_no_other_than_there_are_and_in_order() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
     assert rows == [name for name in bc.POSTERIORS if name in rows]
-    assert set(rows) == set(bc.POSTERIORS)
+
+
+def test_lists_are_those_of_the_registries() -> None:
+    """`make lists` writes them."""
+    spec = spec_from_file_location("write_lists", DOCS / "write_lists.py")
+    assert spec is not None
+    assert spec.loader is not None
+    lists = module_from_spec(spec)
+    spec.loader.exec_module(lists)
+    pages = {path.name: path.read_text() for path in DOCS.glob("*.md")}
+    assert sorted(name for page in pages.values() for _, name, _ in lists.BLOCK.findall(page)) == sorted(lists.TABLES)
+    for name, page in pages.items():
+        assert lists.with_tables(page) == page, f"a table of {name} is old; run: make lists"
+    for registry in (bc.MODELS, bc.POSTERIORS, bc.ACQUISITIONS, bc.SELECTIONS):
+        assert all(f"| `{name}` | " in pages["methods.md"] for name in registry)
+    for name, wanted in lists.exports().items():
+        source = (DOCS.parent / name).read_text()
+        assert lists.missing(source, wanted) == [], f"{name} does not export all; run: make lists"
 
 
 def test_the_page_on_design_runs(capsys: pytest.CaptureFixture[str]) -> None:

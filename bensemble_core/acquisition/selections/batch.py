@@ -29,7 +29,9 @@ ONE_MEMBER = "one member cannot disagree with itself: no row adds information, a
 
 @dataclass(frozen=True, kw_only=True)
 class BatchBald:
-    """Greedily the row that adds most to I(y₁…y_b; member), the information of the whole batch.
+    """The rows whose labels tell most together about which member is right, taken one by one.
+
+    Greedily the row that adds most to I(y₁…y_b; member), the information of the whole batch.
 
     Classification (Kirsch et al. 2019): the joint outcomes of the batch are enumerated while there are at most
     `outcomes` of them, C^(b−1) for the b-th pick. A gain can then only shrink as the batch grows (submodularity), so

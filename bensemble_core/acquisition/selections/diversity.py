@@ -28,7 +28,7 @@ from bensemble_core.predictive import CategoricalPredictive, mixtures
 
 @dataclass(frozen=True, kw_only=True)
 class Badge:
-    """k-means++ seeding on gradient embeddings (Ash et al. 2020): rows that would change the network, and differently.
+    """Rows that would change the network much, each in another direction (Ash et al. 2020): k-means++ on gradients.
 
     g(x) = (p̄ − onehot(argmax p̄)) ⊗ h: the gradient of the cross-entropy in the last layer's weights, had the row the
     label that is predicted now. The paper has one network; here p̄ is the ensemble's mean prediction and h the features

@@ -31,7 +31,9 @@ class TopK:
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """k rows drawn one after another without replacement, a row with probability ∝ exp(β u): cheap diversity.
+    """Rows drawn at random, the likelier the higher their score: cheap diversity.
+
+    One after another without replacement, a row with probability ∝ exp(β u).
 
     Stochastic batch acquisition (Kirsch et al. 2023, table 1): u = log s (`power`, s^β), u = s (`softmax`) or
     u = −log r (`softrank`, r = 1 for the highest score, equal scores ranked by the seed), drawn at once as the k

@@ -66,8 +66,9 @@ class Averaging(Networks):
 
 @dataclass(frozen=True, kw_only=True)
 class SWA(Averaging):
-    """θ_SWA = (1/T) Σ θ_i over the weights at the ends of T cycles (Izmailov et al. 2018): one member.
+    """The average of the weights along the end of one training run: one network (Izmailov et al. 2018).
 
+    θ_SWA = (1/T) Σ θ_i over the weights θ_i at the ends of T cycles.
     The statistics of batch normalisation are computed anew for θ_SWA on all rows, `norm_rows` at a time. Departures:
     Adam unless `optimiser="sgd"`; a learnt log-noise is averaged like a weight. With `epochs=0` the weights handed in
     are the answer.
@@ -82,7 +83,7 @@ class SWA(Averaging):
 
 @dataclass(frozen=True, kw_only=True)
 class SWAG(Averaging):
-    """A Gaussian around the average of the iterates (Maddox et al. 2019), scaled:
+    """A Gaussian fitted to the weights along the end of one training run (Maddox et al. 2019).
 
         θ = θ_SWA + √scale ( Σ_diag^½ z₁ / √2 + D z₂ / √(2 (rank − 1)) ),   z₁ ~ N(0, I_P), z₂ ~ N(0, I_rank)
 
@@ -150,7 +151,7 @@ class SWAG(Averaging):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiSWAG(SWAG):
-    """An equal mixture of `members` SWAG Gaussians from different starts (Wilson & Izmailov 2020), trained at once.
+    """Several SWAG Gaussians from different starts, as an equal mixture (Wilson & Izmailov 2020).
 
     n draws are spread evenly: each Gaussian gives ⌊n/members⌋ or one more, and which give more is drawn. Options and
     departures are those of `swag`; the weights of a module handed in are not used.

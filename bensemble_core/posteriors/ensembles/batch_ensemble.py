@@ -19,8 +19,9 @@ from bensemble_core.types import Problem, Tensors
 
 @dataclass(frozen=True, kw_only=True)
 class BatchEnsemble(Factored):
-    """Member m has W_m = W ∘ (s_m r_mᵀ) in every linear and convolution layer, and biases b_m (Wen, Tran & Ba 2020).
+    """Cheap members that share every weight matrix but for a rank-one factor of their own (Wen, Tran & Ba 2020).
 
+    Member m has W_m = W ∘ (s_m r_mᵀ) in every linear and convolution layer, and biases b_m.
     W and all other tensors (normalisation, embeddings, buffers, noise) are shared, so that a member costs D + 2 O
     numbers a layer. The point that is found maximises the average of the members' log joints, with the data counted
     once against log p(W):

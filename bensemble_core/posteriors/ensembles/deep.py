@@ -22,12 +22,12 @@ _BOOTSTRAP, _ANCHOR, _LABELS = 7, 8, 10  # branches of a member's seed
 
 @dataclass(frozen=True, kw_only=True)
 class DeepEnsemble(Networks):
-    """`members` MAP estimates from different starts and batch orders (Lakshminarayanan et al. 2017).
+    """Several networks trained apart, each from its own start and order of rows (Lakshminarayanan et al. 2017).
 
-    The weights of a module handed in are not used: each member is initialised afresh from its own seed. Member m has
-    the same start and order of rows in an ensemble of any size, and the same weights but for rounding, which a long
-    training in float32 magnifies (see training/descent.py). Any likelihood will do; the paper's regression is
-    HeteroscedasticGaussian.
+    Each of the `members` is a MAP estimate. The weights of a module handed in are not used: each member is initialised
+    afresh from its own seed. Member m has the same start and order of rows in an ensemble of any size, and the same
+    weights but for rounding, which a long training in float32 magnifies (see training/descent.py). Any likelihood will
+    do; the paper's regression is HeteroscedasticGaussian.
 
     `adversarial=0.01`, the paper's: every step also trains on x' = x + ε sign ∇ₓℓ(θ, x, y), with ℓ(θ, x, y) +
     ℓ(θ, x', y) in place of ℓ(θ, x, y) = −log p(y | x, θ); ε is that share of the range of each input over the rows.

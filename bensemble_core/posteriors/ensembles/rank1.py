@@ -24,8 +24,9 @@ _NAMES = {"both": (FACTOR_IN, FACTOR_OUT), "input": (FACTOR_IN,), "output": (FAC
 
 @dataclass(frozen=True, kw_only=True)
 class Rank1BNN(Factored):
-    """A distribution over the rank-one factors of W ∘ (s rᵀ) alone, W being a point (Dusenberry et al. 2020).
+    """A distribution over rank-one factors of weights that all members share (Dusenberry et al. 2020).
 
+    The factors are those of W ∘ (s rᵀ), W being a point:
     q(r, s) = 1/K Σ_k N(r | μ_k, σ_k²) N(s | ν_k, τ_k²), factorised within each of K = `components`, with the prior
     N(1, prior_scale²) on every entry of r and s. Maximised over W, q and one set of biases b_k per component is
 

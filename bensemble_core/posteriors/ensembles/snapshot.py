@@ -17,7 +17,9 @@ from bensemble_core.types import Data, Problem, Shapes, Tensors
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotEnsemble(Networks):
-    """One run; the weights at the end of each of `cycles` cycles are members, the last `members` of them are kept.
+    """Networks taken along one training run, one at the end of each cycle of the learning rate.
+
+    There are `cycles` of them, and the last `members` are kept.
 
     `schedule="cosine"` (Huang et al. 2017, eq. 2): the rate starts every cycle of c steps at `lr` and falls as
     (lr/2)(cos(π mod(t − 1, c)/c) + 1). `schedule="constant"` (Jung et al. 2023): after half of the epochs at `lr` the

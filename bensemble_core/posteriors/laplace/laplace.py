@@ -35,9 +35,11 @@ LARGEST_FULL = 5_000  # parameters; [P, P] in float64 is 200 MB
 
 @dataclass(frozen=True, kw_only=True)
 class Laplace(Descent):
-    """q(θ) = N(θ*, (H + δ)⁻¹): θ* the MAP, H the Gauss-Newton curvature of all N rows at it, δ the prior precision.
+    """A Gaussian at the peak of the posterior, as wide as the curvature there (MacKay 1992; Daxberger et al. 2021).
 
-    (MacKay 1992; Ritter et al. 2018; Daxberger et al. 2021.) A module's own weights are the start, and with `epochs=0`
+        q(θ) = N(θ*, (H + δ)⁻¹),   θ* the MAP, H the Gauss-Newton curvature of all N rows at it, δ the prior precision.
+
+    (Blocks for each layer: Ritter et al. 2018.) A module's own weights are the start, and with `epochs=0`
     they are θ*. `structure`: "kron" has for every linear and convolution layer a block L ⊗ R + δ, L summed over rows
     and R their average, drawn by its symmetric root as U_L [(U_Lᵀ Z U_R) ⊘ √(l rᵀ + δ)] U_Rᵀ, with the bias a block of
     its own or (`bias="joint"`) a weight of the constant input 1, and a diagonal block for parameters of any other layer

@@ -36,13 +36,14 @@ _ROWS = 4096  # of the analytic predictive at a time
 
 @dataclass(frozen=True, kw_only=True)
 class PBP:
-    """Independent Gaussians over the weights of a ReLU network, by assumed density filtering, a row at a time.
+    """Beliefs over the weights of a ReLU network, moved row by row, with no learning rate to set; for one number.
 
-    Hernández-Lobato & Adams 2015. Each row's moments are propagated forward to p(y | x) ≈ Z = N(y | m, v + E 1/γ),
-    and every weight moves by m ← m + v ∂logZ/∂m, v ← v − v² ((∂logZ/∂m)² − 2 ∂logZ/∂v), where that leaves a variance
-    positive. An epoch is a pass over the rows in a fresh random order; then the prior's factors are refined by
-    expectation propagation. As in the paper nothing takes the rows of an earlier pass out again: k passes are k-fold
-    data, and 40 epochs leave less spread than one posterior would have; `epochs=1` counts each row once.
+    Independent Gaussians by assumed density filtering (Hernández-Lobato & Adams 2015). Each row's moments are
+    propagated forward to p(y | x) ≈ Z = N(y | m, v + E 1/γ), and every weight moves by m ← m + v ∂logZ/∂m, v ← v −
+    v² ((∂logZ/∂m)² − 2 ∂logZ/∂v), where that leaves a variance positive. An epoch is a pass over the rows in a
+    fresh random order; then the prior's factors are refined by expectation propagation. As in the paper nothing
+    takes the rows of an earlier pass out again: k passes are k-fold data, and 40 epochs leave less spread than one
+    posterior would have; `epochs=1` counts each row once.
 
     Noise: with `Gaussian(noise=…)` it is that; otherwise its precision is learnt as a Gamma, from Gamma(6, 6 Var y).
     Prior: unless one is handed in, w ~ N(0, 1/λ), λ ~ Gamma(6, 6) on the paper's w, whose pre-activations are divided

@@ -54,7 +54,9 @@ class Expects(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class MFVI(Factorised):
-    """The factorised Gaussian q that maximises the evidence lower bound (Graves 2011, Blundell et al. 2015),
+    """The Gaussian with independent weights that comes closest to the posterior (Graves 2011; Blundell et al. 2015).
+
+    Closest by the evidence lower bound, which it maximises:
 
         L = (1/T) Σ_n E_q log p(y_n | x_n, θ) − KL(q ‖ p),
 

@@ -44,7 +44,9 @@ _AWAY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Renyi(Factorised):
-    """The factorised Gaussian q that maximises the variational Rényi bound (Li & Turner 2016),
+    """A Gaussian with independent weights as in `mfvi`, under a family of other divergences (Li & Turner 2016).
+
+    It maximises the variational Rényi bound of order α,
 
         L_α = 1/(1 − α) log (1/K) Σ_k exp((1 − α) ℓ_k),    ℓ_k = log p(D, θ_k) − log q(θ_k),    θ_k ~ q,
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from bensemble_core.acquisition import (
-    KEPT,
     SELECTIONS,
     Bald,
     BatchBald,
@@ -31,6 +30,7 @@ from bensemble_core.acquisition.selections.ties import luck
 from bensemble_core.errors import Cancelled, InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.ranking import choose, conclude, rank, score, score_columns
+from bensemble_core.ranking.kept import kept_scores
 from bensemble_core.ranking.scoring import CHUNK_ROWS
 
 
@@ -106,7 +106,7 @@ def test_several_scores_from_one_forward_pass_have_the_bits_of_each_alone(family
     ensemble, x = LinearEnsemble(family=family), inputs(CHUNK_ROWS + 70)
     if weighted and family == "categorical":
         ensemble.log_weights = torch.linspace(-1, 1, 5)
-    some = [*KEPT[family], Eig(), Random()]  # type: ignore[index]
+    some = [*kept_scores(family), Eig(), Random()]  # type: ignore[arg-type]
     together = score_columns(ensemble, x, some, seed=4)
     for options, column in zip(some, together, strict=True):
         assert torch.equal(column, score(ensemble, x, options, seed=4))
@@ -124,7 +124,7 @@ def test_scores_of_the_fused_pass_share_one_run_a_chunk(monkeypatch: pytest.Monk
     monkeypatch.setattr(kernels, "statistics", counted)
     score_columns(ensemble, inputs(2 * CHUNK_ROWS), ["bald", "entropy", "eig", "margin", "random"])
     assert runs == [6, 6]
-    score_columns(ensemble, inputs(10), KEPT["categorical"])
+    score_columns(ensemble, inputs(10), kept_scores("categorical"))
     assert runs[2:] == [8]
 
 
