@@ -6,9 +6,20 @@ file and a line here.
 
 from typing import Any
 
-from bensemble_core.acquisition.chance import Random, random, score_random
 from bensemble_core.acquisition.defaults import default_acquisition, default_selection
-from bensemble_core.acquisition.disagreement import (
+from bensemble_core.acquisition.entries import (
+    Candidates,
+    Context,
+    Entry,
+    Picks,
+    Rows,
+    Selection,
+    SelectionEntry,
+    SelectionOptions,
+    resolve,
+)
+from bensemble_core.acquisition.scores.chance import Random, random, score_random
+from bensemble_core.acquisition.scores.disagreement import (
     LeastConfidence,
     Margin,
     MeanStd,
@@ -25,18 +36,7 @@ from bensemble_core.acquisition.disagreement import (
     score_variation_ratio,
     variation_ratio,
 )
-from bensemble_core.acquisition.entries import (
-    Candidates,
-    Context,
-    Entry,
-    Picks,
-    Rows,
-    Selection,
-    SelectionEntry,
-    SelectionOptions,
-    resolve,
-)
-from bensemble_core.acquisition.information import (
+from bensemble_core.acquisition.scores.information import (
     Bald,
     Eig,
     Entropy,
@@ -47,11 +47,11 @@ from bensemble_core.acquisition.information import (
     score_entropy,
     score_information,
 )
+from bensemble_core.acquisition.scores.targeted import Epig, epig, epig_ceiling, gaussian_epig, score_epig
 from bensemble_core.acquisition.selections.batch import BatchBald
 from bensemble_core.acquisition.selections.diversity import Badge, KCenter, TypiClust
 from bensemble_core.acquisition.selections.selection import Power, TopK
 from bensemble_core.acquisition.selections.shortlist import short_list, short_list_size
-from bensemble_core.acquisition.targeted import Epig, epig, epig_ceiling, gaussian_epig, score_epig
 from bensemble_core.types import Family
 
 ACQUISITIONS: dict[str, Entry] = {

@@ -1,9 +1,9 @@
 """One fused pass over logits, or log-probabilities, for every score that needs a row's own classes and no more.
 
-The formulas of `information.py` and `disagreement.py` are the reference, and what runs wherever this does not: on other
-devices and dtypes, where gradients are asked for, without numba (extras `fast`, `app`), or with BENSEMBLE_KERNELS=off.
-The choice never looks at the number of rows, and a row's bits depend on its own logits alone: not on the rows beside
-it, on how a pool is cut into chunks, nor on the number of threads.
+The formulas of `scores/` are the reference, and what runs wherever this does not: on other devices and dtypes, where
+gradients are asked for, without numba (extras `fast`, `app`), or with BENSEMBLE_KERNELS=off. The choice never looks at
+the number of rows, and a row's bits depend on its own logits alone: not on the rows beside it, on how a pool is cut
+into chunks, nor on the number of threads.
 """
 
 import os

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from bensemble_core.acquisition.entries import Rows
 from bensemble_core.acquisition.fused import kernels
-from bensemble_core.acquisition.information import agreed
 from bensemble_core.acquisition.progress import Tick, silent
+from bensemble_core.acquisition.scores.information import agreed
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import STRICT
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, mixtures

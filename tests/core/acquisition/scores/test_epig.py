@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from bensemble_core import acquisition as acq
-from bensemble_core.acquisition import Epig, Rows, targeted
+from bensemble_core.acquisition import Epig, Rows
+from bensemble_core.acquisition.scores import targeted
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.ranking import rank, score
