@@ -16,11 +16,11 @@ from torch.nn.functional import softplus
 from bensemble_core.errors import InvalidData, InvalidModel, InvalidOption
 from bensemble_core.options import is_number, whole
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
+from bensemble_core.predictive.mixtures import LOG_2PI
 from bensemble_core.types import Family, Likelihood, Tensors
 
 LOG_NOISE = "likelihood/log_noise"  # the slash keeps it apart from any parameter of a module
 FLOOR = 1e-6  # least noise variance that can be learnt, in units of the variance of y
-LOG_2PI = math.log(2 * math.pi)
 _ROOM = 1e-3  # a forecast far from the rows may be a thousand sd wide before its variance overflows
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bensemble_core.errors import InvalidOption
 from bensemble_core.options import is_number
+from bensemble_core.predictive.mixtures import LOG_2PI
 from bensemble_core.types import Prior, Tensors
 
 
@@ -31,7 +32,7 @@ class Normal:
         """−½ Σ θ²/scale² − n log(scale √2π): named [M, ...] -> [M]."""
         squares = torch.stack([t.flatten(1).square().sum(1) for t in theta.values()]).sum(0)  # [M]
         n = sum(t[0].numel() for t in theta.values())
-        return -0.5 * squares / self.scale**2 - n * (math.log(self.scale) + 0.5 * math.log(2 * math.pi))
+        return -0.5 * squares / self.scale**2 - n * (math.log(self.scale) + 0.5 * LOG_2PI)
 
     def to_json(self) -> dict[str, Any]:
         return {"name": "normal", "scale": float(self.scale)}

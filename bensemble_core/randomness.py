@@ -2,20 +2,26 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from bensemble_core.options import whole
 
-_MASK = (1 << 64) - 1
+MASK = (1 << 64) - 1
+GAMMA = 0x9E3779B97F4A7C15  # what a SplitMix64 counter goes on by
+
+Z = TypeVar("Z", int, npt.NDArray[np.uint64])
 
 
 def derive(seed: int, *path: int) -> int:
     """A seed in [0, 2⁶³) for a place in the tree below `seed`: SplitMix64 (Steele et al. 2014) along the path."""
-    state = _mix(whole(seed, "seed") & _MASK)
+    state = _next(whole(seed, "seed") & MASK)
     for step in path:
-        state = _mix(state ^ _mix((step + 1) & _MASK))
+        state = _next(state ^ _next((step + 1) & MASK))
     return state >> 1
 
 
@@ -46,8 +52,14 @@ def borrowed(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
         yield
 
 
-def _mix(z: int) -> int:
-    z = (z + 0x9E3779B97F4A7C15) & _MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return z ^ (z >> 31)
+def mix(z: Z) -> Z:
+    """The finaliser of SplitMix64: 64 bits in, 64 well mixed bits out, of a number or of an array of uint64."""
+    x: Any = z
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    mixed: Z = x ^ (x >> 31)
+    return mixed
+
+
+def _next(state: int) -> int:
+    return mix((state + GAMMA) & MASK)

@@ -28,6 +28,10 @@ Shapes: TypeAlias = dict[str, tuple[int, ...]]  # of named tensors
 Snapshot: TypeAlias = Callable[[], dict[str, Tensor]]
 
 
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""Done, total and a message, called often; to stop the work, raise."""
+
+
 class Report(Protocol):
     """Progress and cancel in one: called often; to stop the work, raise. `snapshot()` is what `fit(resume=…)` takes."""
 

@@ -11,6 +11,7 @@ from app.db import consensus, pools
 from app.db.tables import PoolData, Project
 from app.projects.targets import to_targets
 from app.services import Services
+from bensemble_core.randomness import GAMMA, mix
 
 FEW = 30
 
@@ -44,10 +45,7 @@ def is_held_out(pool_id: str, rows: np.ndarray[Any, np.dtype[np.int64]], share: 
     """A fixed pseudo-random share of a pool's rows, by a hash of pool and row: the same in every training."""
     salt = np.uint64(int.from_bytes(hashlib.sha256(pool_id.encode()).digest()[:8], "big"))
     with np.errstate(over="ignore"):
-        mixed = (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) ^ salt
-        mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-        mixed ^= mixed >> np.uint64(31)
+        mixed = mix((rows.astype(np.uint64) + np.uint64(1)) * np.uint64(GAMMA) ^ salt)
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
 
 

@@ -23,7 +23,7 @@ from app.ensembles.load import load_ensemble
 from app.pools.given_rows import as_npy
 from app.queue import queue
 from app.queue.context import JobContext, JobFailed
-from app.queue.executors import Report, Task, TaskFailed, executor_of
+from app.queue.executors import RowsDone, Task, TaskFailed, executor_of
 from app.queue.executors.inline import Inline
 from app.rankings.request import target_key
 from app.services import Services, open_objects
@@ -166,7 +166,7 @@ def _check_children(job: JobContext, children: Sequence[Job]) -> None:
     raise JobFailed({"status": 409, **problem})
 
 
-def score_shard(task: Task, tell: Report) -> None:
+def score_shard(task: Task, tell: RowsDone) -> None:
     """In whatever process: read the shard, predict, score, store."""
     objects = _objects(task["settings"])
     ensemble = load_ensemble(objects, task["ensemble_key"], task["device"])
@@ -195,7 +195,7 @@ def prepare(settings: Settings) -> None:
     executor_of(settings).prepare("app.rankings.score_shards:warm_up")
 
 
-def warm_up(_task: Task, _tell: Report) -> None:
+def warm_up(_task: Task, _tell: RowsDone) -> None:
     kernels.warm_up()
 
 

@@ -7,8 +7,7 @@ that starts at s is mix(s + (i + 1)·γ), and s is a hash of the seed and of the
 import numpy as np
 import numpy.typing as npt
 
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
-_MASK = (1 << 64) - 1
+from bensemble_core.randomness import GAMMA, MASK, mix
 
 # One constant a purpose: a `power` selection must not reuse the noise of a `random` score made with the same seed.
 RANDOM_SCORE = 0x52414E444F4D
@@ -21,17 +20,11 @@ TIES = 0x54494553
 
 def uniform(seed: int, rows: npt.NDArray[np.int64], stream: int) -> npt.NDArray[np.float64]:
     """One number in the open interval (0, 1) a row, with 52 random bits: [N] -> [N]."""
-    key = _mix(_mix(np.array([seed & _MASK], dtype=np.uint64)) ^ np.uint64(stream))
-    bits = _mix(key + (rows.astype(np.uint64) + np.uint64(1)) * _GAMMA)
+    key = mix(mix(np.array([seed & MASK], dtype=np.uint64)) ^ np.uint64(stream))
+    bits = mix(key + (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(GAMMA))
     return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def gumbel(seed: int, rows: npt.NDArray[np.int64], stream: int) -> npt.NDArray[np.float64]:
     """Standard Gumbel noise, −log(−log u): [N] -> [N]."""
     return -np.log(-np.log(uniform(seed, rows, stream)))
-
-
-def _mix(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))

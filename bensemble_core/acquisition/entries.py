@@ -6,10 +6,11 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from torch import Tensor
 
-from bensemble_core.acquisition.progress import Report, Tick, silent
+from bensemble_core.acquisition.progress import Tick, silent
 from bensemble_core.errors import InvalidOption
 from bensemble_core.options import check, make
 from bensemble_core.predictive import Predictive
+from bensemble_core.types import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ class Context:
 
     seed: int = 0
     labelled_features: Tensor | None = None  # [L, F]; of the same member
-    report: Report | None = None
+    report: Progress | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sized
 from threading import Lock
 from typing import TypeAlias
 
-Report: TypeAlias = Callable[[int, int, str], None]  # (done picks, all picks, message); may raise to cancel
+from bensemble_core.types import Progress
+
 Tick: TypeAlias = Callable[[], None]  # called at every step of the work, however small
 
 EVERY = 0.1  # seconds between two reports, at least
@@ -15,7 +16,7 @@ def silent() -> None:
     """For work that nobody follows."""
 
 
-def ticking(report: Report | None, picked: Sized, k: int) -> Tick:
+def ticking(report: Progress | None, picked: Sized, k: int) -> Tick:
     """Reports how many are picked by then, no more often than `EVERY` seconds, from whichever thread it is called."""
     if report is None:
         return silent

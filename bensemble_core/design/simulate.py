@@ -18,8 +18,8 @@ from bensemble_core.design.spec.model import Observation, readable
 from bensemble_core.design.spec.spaces import sobol
 from bensemble_core.errors import InvalidOption
 from bensemble_core.randomness import derive
+from bensemble_core.types import Progress
 
-Report: TypeAlias = Callable[[int, int, str], None]  # (done, total, message); may raise to cancel
 Keep: TypeAlias = Callable[[Callable[[], dict[str, Any]]], None]  # given what tells how far it is, to be asked or not
 MAX_TRUTHS = 10_000
 MAX_ROUNDS = 1000
@@ -91,7 +91,7 @@ def simulate(
     policies: Sequence[Policy] = (Policy(), Policy(name="random")),
     truths: Sequence[Mapping[str, float]] | int = 20,
     seed: int = 0,
-    report: Report | None = None,
+    report: Progress | None = None,
     keep: Keep | None = None,
     resume: Mapping[str, Any] | None = None,
 ) -> list[Curve]:

@@ -33,7 +33,7 @@ from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel
 from bensemble_core.models.spec import outline
 from bensemble_core.models.transforms import Linearised, extra_shapes, layers_in_order, transform_from_json
 from bensemble_core.options import whole
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, mixtures
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, join, mixtures
 from bensemble_core.predictive.calibration import Calibration
 from bensemble_core.torch_modes import own_modes
 from bensemble_core.types import Family, Likelihood, Problem, Shapes, Tensors, Transform
@@ -134,9 +134,7 @@ class Ensemble(Described):
     def predict(self, x: Rows) -> Predictive:
         """Every member's distribution for every row: x [N, ...] -> a Predictive of [M, N, …]."""
         parts = list(self.iter_predict(x))
-        if isinstance(parts[0], CategoricalPredictive):
-            return CategoricalPredictive.cat(p for p in parts if isinstance(p, CategoricalPredictive))
-        return GaussianPredictive.cat(p for p in parts if isinstance(p, GaussianPredictive))
+        return join(parts)
 
     def iter_predict(self, x: Rows, chunk_rows: int | None = None) -> Iterator[Predictive]:
         """The same in chunks of `chunk_rows` rows (default: one block), each starting a block of its own.

@@ -12,6 +12,7 @@ from bensemble_core.predictive.predictive import (
     Predictive,
     Uncertainty,
     Values,
+    join,
 )
 
-__all__ = ["CategoricalPredictive", "Estimate", "GaussianPredictive", "Predictive", "Uncertainty", "Values"]
+__all__ = ["CategoricalPredictive", "Estimate", "GaussianPredictive", "Predictive", "Uncertainty", "Values", "join"]

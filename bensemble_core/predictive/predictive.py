@@ -315,6 +315,14 @@ class GaussianPredictive(Described):
 Predictive: TypeAlias = CategoricalPredictive | GaussianPredictive
 
 
+def join(chunks: Iterable[Predictive]) -> Predictive:
+    """Chunks of rows from the same members, joined in order."""
+    parts = list(chunks)
+    if isinstance(parts[0], CategoricalPredictive):
+        return CategoricalPredictive.cat(p for p in parts if isinstance(p, CategoricalPredictive))
+    return GaussianPredictive.cat(p for p in parts if isinstance(p, GaussianPredictive))
+
+
 def _checked(form: Form) -> Form:
     if form not in ("entropy", "variance"):
         raise InvalidOption(f'uncertainty comes in the form "entropy" or "variance", got {form!r}')

@@ -24,12 +24,11 @@ from bensemble_core.acquisition.selections.clustering import distinct
 from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import seed_of, whole
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, mixtures
+from bensemble_core.predictive import Predictive, join, mixtures
 from bensemble_core.ranking.scoring import (
     CHUNK_ROWS,
     Array,
     Pool,
-    Report,
     Scorable,
     as_array,
     as_shards,
@@ -39,7 +38,7 @@ from bensemble_core.ranking.scoring import (
     require_finite,
     score_shards,
 )
-from bensemble_core.types import Family
+from bensemble_core.types import Family, Progress
 
 Exclude: TypeAlias = Tensor | npt.NDArray[Any] | Iterable[int]  # a mask over the pool, or row numbers
 Gather: TypeAlias = Callable[[Tensor], Array]  # pool rows [n], ascending -> their inputs [n, ...]
@@ -92,7 +91,7 @@ def conclude(
     exclude: Exclude | None = None,
     gather: Gather | None = None,
     labelled: Array | None = None,
-    report: Report | None = None,
+    report: Progress | None = None,
 ) -> Ranking:
     """The ranking that `rank` would give, from scores that were computed before, shard by shard: [N] -> k rows.
 
@@ -129,7 +128,7 @@ def rank(
     target: Array | Predictive | None = None,
     labelled: Array | None = None,
     chunk_rows: int | None = None,
-    report: Report | None = None,
+    report: Progress | None = None,
 ) -> Ranking:
     """Score every row of the pool and choose k of those not excluded.
 
@@ -191,9 +190,7 @@ def _predictions(ensemble: Scorable, x: Array, tick: Tick) -> Predictive:
     for start in range(0, len(x), CHUNK_ROWS):
         tick()
         parts.append(predict_all(ensemble, x[start : start + CHUNK_ROWS]))
-    if isinstance(parts[0], CategoricalPredictive):
-        return CategoricalPredictive.cat(p for p in parts if isinstance(p, CategoricalPredictive))
-    return GaussianPredictive.cat(p for p in parts if isinstance(p, GaussianPredictive))
+    return join(parts)
 
 
 def _features(ensemble: Scorable | None, x: Array, labelled: Array | None, tick: Tick) -> tuple[Tensor, Tensor | None]:
@@ -238,7 +235,7 @@ def _select(
     rows: Tensor,
     gather: Gather | None,
     labelled: Array | None,
-    report: Report | None,
+    report: Progress | None,
 ) -> Picks:
     """k of the candidate `rows` [n] by the pool's scores [N] and, for a short list, what else the selection needs."""
     entry = SELECTIONS[how.name]

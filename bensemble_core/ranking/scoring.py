@@ -1,7 +1,7 @@
 """Score the rows of a pool in constant memory: one number a row, or several from one forward pass."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
@@ -16,16 +16,15 @@ from bensemble_core.acquisition.fused import kernels
 from bensemble_core.acquisition.progress import EVERY
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.options import seed_of
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, join
 from bensemble_core.threads import in_order
-from bensemble_core.types import Family
+from bensemble_core.types import Family, Progress
 
 # The same everywhere: chunk boundaries are part of what fixes a score's last bits.
 CHUNK_ROWS = 1024
 
 Array: TypeAlias = Tensor | npt.NDArray[Any]  # memory maps included
 Pool: TypeAlias = Array | Sequence[Array]  # one array, or its shards in order
-Report: TypeAlias = Callable[[int, int, str], None]  # (done rows, all rows, message); may raise to cancel
 
 
 class Scorable(Protocol):
@@ -57,7 +56,7 @@ def score(
     first_row: int = 0,
     target: Array | Predictive | None = None,
     chunk_rows: int | None = None,
-    report: Report | None = None,
+    report: Progress | None = None,
 ) -> Tensor:
     """One score a row, higher is more worth labelling: x [N, ...] -> [N].
 
@@ -79,7 +78,7 @@ def score_columns(
     first_row: int = 0,
     target: Array | Predictive | None = None,
     chunk_rows: int | None = None,
-    report: Report | None = None,
+    report: Progress | None = None,
     finite: bool = True,
 ) -> Tensor:
     """Several scores of every row from one forward pass, each with the bits that `score` gives it: -> [J, N].
@@ -99,7 +98,7 @@ def score_shards(
     first_row: int,
     target: Array | Predictive | None,
     chunk_rows: int | None,
-    report: Report | None,
+    report: Progress | None,
     *,
     finite: bool = True,
 ) -> Tensor:
@@ -216,9 +215,7 @@ def predict_all(ensemble: Scorable, x: Array) -> Predictive:
     """The predictive of rows that fit in memory, chunk by chunk."""
     starts = range(0, max(1, len(x)), CHUNK_ROWS)
     parts = [next(iter(ensemble.iter_predict(as_tensor(x[at : at + CHUNK_ROWS]), CHUNK_ROWS))) for at in starts]
-    if isinstance(parts[0], CategoricalPredictive):
-        return CategoricalPredictive.cat(p for p in parts if isinstance(p, CategoricalPredictive))
-    return GaussianPredictive.cat(p for p in parts if isinstance(p, GaussianPredictive))
+    return join(parts)
 
 
 def check_family(family: Family, registry: Mapping[str, Entry | SelectionEntry], name: str) -> None:

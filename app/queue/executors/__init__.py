@@ -11,11 +11,11 @@ from typing import Any, Protocol
 from app.settings import Settings
 
 Task = dict[str, Any]  # `n_rows` says how large it is
-Report = Callable[[int], None]  # rows done so far, of all tasks; may raise, which ends everything
+RowsDone = Callable[[int], None]  # rows done so far, of all tasks; may raise, which ends everything
 
 
 class Executor(Protocol):
-    def run(self, function: str, tasks: Sequence[Task], report: Report) -> None:
+    def run(self, function: str, tasks: Sequence[Task], report: RowsDone) -> None:
         """Each task once, in any order. `report` is called at least once a second; what it raises stops the work."""
         ...
 

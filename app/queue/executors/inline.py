@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from app.queue.child import load
-from app.queue.executors import Report, Task
+from app.queue.executors import RowsDone, Task
 
 
 class Inline:
-    def run(self, function: str, tasks: Sequence[Task], report: Report) -> None:
+    def run(self, function: str, tasks: Sequence[Task], report: RowsDone) -> None:
         work, done = load(function), 0
         for task in tasks:
 

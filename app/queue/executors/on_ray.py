@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from app.queue.executors import Report, Task, TaskFailed
+from app.queue.executors import RowsDone, Task, TaskFailed
 
 LOOK_SECONDS = 0.25
 
@@ -16,7 +16,7 @@ class OnRay:
         self._address = address
         self._n = n_actors
 
-    def run(self, function: str, tasks: Sequence[Task], report: Report) -> None:
+    def run(self, function: str, tasks: Sequence[Task], report: RowsDone) -> None:
         import ray as untyped_ray
 
         ray: Any = untyped_ray

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.queue.channel import Channel
-from app.queue.executors import Report, Task, TaskFailed
+from app.queue.executors import RowsDone, Task, TaskFailed
 
 LOOK_SECONDS = 0.25
 
@@ -62,7 +62,7 @@ class Processes:
             if hand.task is None:
                 hand.give(function, {"n_rows": 0})
 
-    def run(self, function: str, tasks: Sequence[Task], report: Report) -> None:
+    def run(self, function: str, tasks: Sequence[Task], report: RowsDone) -> None:
         waiting, done = deque(tasks), 0
         self._started(min(self._n, len(tasks)))
         try:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from bensemble_core.design.belief.belief import Method, refuse_draws
 from bensemble_core.design.spec.model import Event, Model
-from bensemble_core.design.spec.priors import LOG_2PI
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
+from bensemble_core.predictive.mixtures import LOG_2PI
 from bensemble_core.randomness import generator
 
 

@@ -17,8 +17,8 @@ from torch.nn.functional import logsigmoid
 
 from bensemble_core.design.spec.counting import digamma_remainder, remainder
 from bensemble_core.design.spec.families import Arguments, Family, Fault, not_positive, outside
+from bensemble_core.predictive.mixtures import LOG_2PI
 
-LOG_2PI = math.log(2 * math.pi)
 EULER = 0.5772156649015329
 TINY, HUGE = 1e-40, 1e80  # of an sd, of a mean: the square of their ratio is a number still
 SMALLEST = 1e-200  # of a quantile, before its logarithm is taken from elsewhere

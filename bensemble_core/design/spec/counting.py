@@ -17,6 +17,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bensemble_core.predictive.mixtures import LOG_2PI
+
 Array = npt.NDArray[np.float64]
 N_LEGENDRE = 6
 MANY = 300.0  # from here on a count is large: what Stirling's series leaves out is below 1e-15
@@ -70,7 +72,7 @@ def remainder(y: Tensor) -> Tensor:
     if bool((y >= MANY).all()):
         return series
     small = y.clamp(max=MANY)
-    plain = torch.lgamma(small + 1) - (small + 0.5) * small.log() + small - 0.5 * math.log(2 * math.pi)
+    plain = torch.lgamma(small + 1) - (small + 0.5) * small.log() + small - 0.5 * LOG_2PI
     return torch.where(y >= MANY, series, plain)
 
 

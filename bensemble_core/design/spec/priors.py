@@ -15,7 +15,8 @@ import torch
 from scipy import special
 from torch import Tensor
 
-LOG_2PI = math.log(2 * math.pi)
+from bensemble_core.predictive.mixtures import LOG_2PI
+
 Fault: TypeAlias = tuple[str, str]  # the field that is wrong, and what is expected of it
 Array: TypeAlias = npt.NDArray[np.float64]
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.ensemble.tensors import split_extra
-from bensemble_core.likelihoods import LOG_2PI
 from bensemble_core.models.transforms import RankOne
 from bensemble_core.posteriors.ensembles.factors import Factored, deal, factored_layers, sort_tensors
 from bensemble_core.posteriors.start import thinned
+from bensemble_core.predictive.mixtures import LOG_2PI
 from bensemble_core.training.objectives import Batch, Forward
 from bensemble_core.types import Problem, Tensors
 
