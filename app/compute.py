@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 EXPERIMENTS = 256  # kept read; what they remember is bounded by bytes, for all of them together
 FLOAT_BYTES = 8
-DEAR_SECONDS = 600.0  # how long it is remembered that something was too much for a request
+EXPENSIVE_SECONDS = 600.0  # how long it is remembered that something was too much for a request
 
 
 class Compute:
@@ -25,7 +25,7 @@ class Compute:
         self.threads = threads
         self.cache_bytes = cache_bytes
         self._experiments: OrderedDict[Hashable, Experiment] = OrderedDict()
-        self._dear: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # least work, until when
+        self._too_expensive: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # least work, until when
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._memory: Any = None
@@ -57,20 +57,20 @@ class Compute:
                 self._experiments.popitem(last=False)
         return made
 
-    def found_dear(self, what: Hashable, work: float) -> None:
+    def remember_too_expensive(self, what: Hashable, work: float) -> None:
         """So much work of a kind took too long: for a while, nobody needs to find that out again."""
         with self._lock:
-            least, _ = self._dear.pop(what, (work, 0.0))
-            self._dear[what] = (min(least, work), time.monotonic() + DEAR_SECONDS)
-            while len(self._dear) > EXPERIMENTS:
-                self._dear.popitem(last=False)
+            least, _ = self._too_expensive.pop(what, (work, 0.0))
+            self._too_expensive[what] = (min(least, work), time.monotonic() + EXPENSIVE_SECONDS)
+            while len(self._too_expensive) > EXPERIMENTS:
+                self._too_expensive.popitem(last=False)
 
-    def is_dear(self, what: Hashable, work: float) -> bool:
+    def is_too_expensive(self, what: Hashable, work: float) -> bool:
         """Whether as much work as this, or less, took too long lately."""
         with self._lock:
-            least, until = self._dear.get(what, (0.0, 0.0))
+            least, until = self._too_expensive.get(what, (0.0, 0.0))
             if time.monotonic() >= until:
-                self._dear.pop(what, None)
+                self._too_expensive.pop(what, None)
                 return False
             return work >= least
 

@@ -391,7 +391,7 @@ class Job(Base):
     finished_at: Mapped[datetime | None]
 
 
-class Replay(Base):
+class StoredAnswer(Base):
     """The answer given to a request with an Idempotency-Key, stored in the same transaction as its effects."""
 
     __tablename__ = "replay"

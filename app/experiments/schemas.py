@@ -27,7 +27,7 @@ EXAMPLE: dict[str, Any] = {
     "parameters": {"theta": {"dist": "normal", "loc": 7, "scale": 2}},
     "designs": {"xi": {"type": "integer", "low": 1, "high": 15}},
     "outcome": {"y": {"family": "bernoulli", "logit": "theta - xi"}},
-    "stop": {"any": [{"sd": {"theta": 0.6}}, {"max_rounds": 30}]},
+    "stop": {"any": [{"sd": {"theta": 0.6}}, {"max_trials": 30}]},
 }
 
 

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from app.db import projects
 from app.db.engine import Database
-from app.db.tables import Ensemble, EnsembleResult, Job, Pool, PoolData, Prediction, Project, Ranking, Replay
+from app.db.tables import Ensemble, EnsembleResult, Job, Pool, PoolData, Prediction, Project, Ranking, StoredAnswer
 from app.db.types import database_time
 from app.queue import queue
 from app.queue.context import JobContext
@@ -55,7 +55,7 @@ def sweep_storage(job: JobContext) -> None:
         job.progress(i + 1, len(found), "sweeping")
     keep = timedelta(days=job.settings.keep_replays_days)
     with job.finish({"n_files": n_files}) as session:
-        session.execute(delete(Replay).where(Replay.created_at < database_time(session) - keep))
+        session.execute(delete(StoredAnswer).where(StoredAnswer.created_at < database_time(session) - keep))
 
 
 def _kept(session: Session, kind: str, owner_id: str) -> str | None:

@@ -20,7 +20,7 @@ from app.db.types import new_id
 from app.errors import NotReady
 from app.queue import queue
 from app.queue.channel import Message
-from app.queue.heart import Heart
+from app.queue.heartbeat import Heartbeat
 from app.queue.outcome import write_end
 from app.queue.process import ChildProcess
 from app.settings import Settings
@@ -158,13 +158,13 @@ class Worker:
             problem = {"type": "unknown-kind", "title": "Unknown kind of job", "detail": detail, "status": 500}
             outcome: Message = {"say": "failed", "error": problem, "is_final": True}
         else:
-            with Heart(database, job, lease_seconds=self._settings.lease_seconds, claimed_at=claimed_at) as heart:
+            with Heartbeat(database, job, lease_seconds=self._settings.lease_seconds, claimed_at=claimed_at) as heart:
                 outcome = self._watch(child, job, heart, stop)
         self._settle(database, job, outcome, stop)
         seconds = round(time.monotonic() - started, 4)
         logger.info("job %s", outcome["say"], extra={**fields, "outcome": outcome["say"], "seconds": seconds})
 
-    def _watch(self, child: ChildProcess, job: Job, heart: Heart, stop: threading.Event) -> Message:
+    def _watch(self, child: ChildProcess, job: Job, heart: Heartbeat, stop: threading.Event) -> Message:
         """Until the child says how it ended, or must be killed."""
         kill_at: float | None = None
         try:

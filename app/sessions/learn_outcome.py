@@ -8,7 +8,7 @@ from app.errors import Problem
 from app.experiments.refusals import refusals
 from app.queue.context import storable
 from app.services import Services
-from app.sessions.propose import TOO_DEAR
+from app.sessions.propose import TOO_EXPENSIVE
 from app.sessions.state import Pair, State
 from bensemble_core import design
 
@@ -27,7 +27,7 @@ def learnt(
     null but the warning that says so."""
     too_long = {"n": n, **UNKNOWN, "warnings": [NOT_LEARNT]}
     what = ("posterior", state.spec_hash)
-    if services.compute.is_dear(what, len(observations)):
+    if services.compute.is_too_expensive(what, len(observations)):
         return too_long
     try:
         with refusals("/outcome"), design.limited(PATIENCE * services.settings.design_seconds):
@@ -47,7 +47,7 @@ def learnt(
             }
             return dict(storable(found))
     except design.TooMuchWork:
-        services.compute.found_dear(what, len(observations))
+        services.compute.remember_too_expensive(what, len(observations))
         return too_long
     except Problem:
         raise
@@ -62,15 +62,15 @@ def stop_state(
     """What the stopping rules say; those that look at the best design only where that is cheap to find."""
     work = experiment.work(len(observations)).evaluations
     what = ("proposal", state.spec_hash)
-    is_dear = experiment.looks_ahead and (work > cap or services.compute.is_dear(what, work))
-    if not is_dear:
+    is_too_expensive = experiment.looks_ahead and (work > cap or services.compute.is_too_expensive(what, work))
+    if not is_too_expensive:
         try:
             with refusals(), design.limited(services.settings.design_seconds):
                 return asdict(experiment.stop(observations, n_prior=len(state.prior)))
         except design.TooMuchWork:
             if experiment.looks_ahead:
-                services.compute.found_dear(what, work)
-    return plain_stop(services, state, experiment, observations, note=TOO_DEAR)
+                services.compute.remember_too_expensive(what, work)
+    return plain_stop(services, state, experiment, observations, note=TOO_EXPENSIVE)
 
 
 def plain_stop(
@@ -79,7 +79,7 @@ def plain_stop(
     """Without the best design, which the note is about; and where the posterior takes too long, without that too."""
     n_prior = len(state.prior)
     try:
-        if services.compute.is_dear(("posterior", state.spec_hash), len(observations)):
+        if services.compute.is_too_expensive(("posterior", state.spec_hash), len(observations)):
             raise design.TooMuchWork(0)
         with refusals(), design.limited(PATIENCE * services.settings.design_seconds):
             found = experiment.stop(observations, max_eig=float("inf"), n_prior=n_prior)

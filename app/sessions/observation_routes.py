@@ -10,7 +10,7 @@ from app.errors import Malformed
 from app.experiments.schemas import Design
 from app.services import Services
 from app.sessions.read_posterior import Form, read_eig, read_posterior, read_stop
-from app.sessions.read_rounds import read_columns, read_rounds
+from app.sessions.read_trials import read_columns, read_trials
 from app.sessions.record import record_observation
 from app.sessions.schemas import EigOut, ObservationIn, ObservationOut, PosteriorOut, StandingOut, TrialOut
 from app.sessions.undo import undo_observation
@@ -116,15 +116,18 @@ def get_stop(
     return read_stop(context.services, session_id)
 
 
-@router.get(
-    "/rounds",
-    responses={
+_LISTED: dict[str, Any] = {
+    "responses": {
         **problems(404),
         200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A page, or all of them as CSV."},
     },
-    response_model=Page[TrialOut],
-    summary="List what was observed",
-)
+    "response_model": Page[TrialOut],
+    "summary": "List what was observed",
+}
+
+
+@router.get("/trials", **_LISTED)
+@router.get("/rounds", **_LISTED, operation_id="list_trials_by_their_old_name", deprecated=True)
 @computes
 def list_trials(
     session_id: str,
@@ -138,12 +141,12 @@ def list_trials(
     all of them, and no pages."""
     if format == "csv":
         columns = read_columns(context.services, session_id)
-        return Response(trials_csv(_rounds(context.services, session_id), columns), media_type="text/csv")
+        return Response(trials_csv(_trials(context.services, session_id), columns), media_type="text/csv")
     after = decode_cursor(cursor, int)
-    found = _rounds(context.services, session_id, after=after[0] if after is not None else 0, limit=limit + 1)
+    found = _trials(context.services, session_id, after=after[0] if after is not None else 0, limit=limit + 1)
     following = encode_cursor(found[limit - 1].n) if len(found) > limit else None
     return Page[TrialOut](items=found[:limit], next_cursor=following)
 
 
-def _rounds(services: Services, session_id: str, **page: int) -> list[TrialOut]:
-    return [trial_view(row, proposal) for row, proposal in read_rounds(services, session_id, **page)]
+def _trials(services: Services, session_id: str, **page: int) -> list[TrialOut]:
+    return [trial_view(row, proposal) for row, proposal in read_trials(services, session_id, **page)]

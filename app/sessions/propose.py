@@ -23,7 +23,7 @@ from bensemble_core import design
 
 TOLD_SECONDS = 60  # how long a client is told that its job failed; then it may try again
 _ENDED = {"failed": "failed", "cancelled": "was cancelled"}
-TOO_DEAR = "whether the best design still promises enough was not looked at: that takes a job; ask for a proposal"
+TOO_EXPENSIVE = "whether the best design still promises enough was not looked at: that takes a job; ask for a proposal"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,13 +196,13 @@ def affordable_draft(
     seconds = services.settings.design_seconds
     too_long = f"{work.explanation}: {work.evaluations:,} evaluations take more than {seconds:g} s"
     what = ("proposal", state.spec_hash)
-    if services.compute.is_dear(what, work.evaluations):
+    if services.compute.is_too_expensive(what, work.evaluations):
         return too_long
     try:
         with design.limited(seconds):
             return draft_proposals(experiment, observations, len(state.prior), pending, wanted)
     except design.TooMuchWork:
-        services.compute.found_dear(what, work.evaluations)
+        services.compute.remember_too_expensive(what, work.evaluations)
         return too_long
 
 

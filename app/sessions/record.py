@@ -15,7 +15,7 @@ from app.services import Services
 from app.sessions import state as sessions
 from app.sessions.learn_outcome import learnt, plain_stop, stop_state
 from app.sessions.propose import (
-    TOO_DEAR,
+    TOO_EXPENSIVE,
     Draft,
     Expensive,
     affordable_draft,
@@ -25,7 +25,7 @@ from app.sessions.propose import (
     write_proposals,
 )
 from app.sessions.read_experiment import experiment_of
-from app.sessions.read_rounds import refresh
+from app.sessions.read_trials import refresh
 from app.sessions.schemas import ObservationIn, ProposalIn
 from app.sessions.state import Pair, State
 from bensemble_core import design
@@ -91,7 +91,7 @@ def record_observation(
         if answered is not None:
             session.get_one(Proposal, answered).status = "observed"
         session.flush()
-        job = queue_proposal(session, session_id, wanted, version=state.version + 1) if ahead.is_dear else None
+        job = queue_proposal(session, session_id, wanted, version=state.version + 1) if ahead.is_too_expensive else None
         return Recorded(observation=row, round=number, next=following, next_job=job, next_problem=ahead.problem)
 
     return sessions.settle(session, attempt)
@@ -186,7 +186,7 @@ class _Ahead:
 
     stop: dict[str, Any]
     draft: Draft | None = None
-    is_dear: bool = False  # the draft takes a job
+    is_too_expensive: bool = False  # the draft takes a job
     problem: str | None = None  # why there is no draft
 
 
@@ -201,13 +201,13 @@ def _ahead(
     cap: float,
     proposes: bool,
 ) -> _Ahead:
-    is_dear, problem = False, None
+    is_too_expensive, problem = False, None
     try:
         if proposes:
             found = affordable_draft(services, state, experiment, observations, pending, wanted, cap=cap)
             if isinstance(found, Draft):
                 return _Ahead(stop=found.stop, draft=found)
-            is_dear = True
+            is_too_expensive = True
         else:
             return _Ahead(stop=stop_state(services, state, experiment, observations, cap=cap))
     except Problem as refusal:
@@ -215,7 +215,7 @@ def _ahead(
     except Exception:
         logger.exception("the proposal after an outcome failed", extra={"session_id": state.id})
         problem = "an unforeseen error, which is in the log of the service"
-    note = TOO_DEAR if problem is None else f"{NOT_LOOKED}: {problem}"
+    note = TOO_EXPENSIVE if problem is None else f"{NOT_LOOKED}: {problem}"
     stop = plain_stop(services, state, experiment, observations, note=note)
     failed = None if problem is None or not proposes else f"the outcome is recorded, the next design is not: {problem}"
-    return _Ahead(stop=stop, is_dear=is_dear, problem=failed)
+    return _Ahead(stop=stop, is_too_expensive=is_too_expensive, problem=failed)

@@ -192,7 +192,7 @@ class Learnt(Out):
     stop: StopOut
     is_stale: bool = Field(
         description="An earlier outcome was taken back, and what this one taught could not be computed anew in the "
-        "time of a request: the figures are null. Read the rounds again; it goes on where it was."
+        "time of a request: the figures are null. Read the trials again; it goes on where it was."
     )
 
 

@@ -14,7 +14,7 @@ def undo_observation(session: Session, session_id: str, n: int) -> None:
     query = select(Observation).where(Observation.session_id == session_id, Observation.n == n)
     found = session.scalars(query).one_or_none()
     if found is None:
-        raise NotFound(f"this session has no observation {n}; GET /v1/sessions/{session_id}/rounds lists them")
+        raise NotFound(f"this session has no observation {n}; GET /v1/sessions/{session_id}/trials lists them")
     if found.proposal_id is not None:
         proposal = session.get_one(Proposal, found.proposal_id)
         proposal.status, proposal.reason = "stale", "its outcome was taken back"

@@ -12,7 +12,7 @@ from app.db.jobs import FAILED
 from app.db.tables import DesignSession, Job, Observation, Proposal
 from app.db.types import CLOCK
 from app.services import Services
-from app.sessions.read_rounds import Columns
+from app.sessions.read_trials import Columns
 from app.sessions.record import Recorded
 from app.sessions.schemas import ObservationOut, ProposalBase, ProposalOut, SessionOut, TrialOut
 from app.web.csv import cell
@@ -107,7 +107,7 @@ def followed_view(services: Services, session: Session, first: First) -> Observa
     return ObservationOut(**{**first, **news})
 
 
-def trials_csv(rounds: list[TrialOut], columns: Columns) -> str:
+def trials_csv(trials: list[TrialOut], columns: Columns) -> str:
     """One line an observation; designs, outcomes and parameters have a column each, also where nothing was observed."""
     designs, outcomes, parameters = columns
     buffer = io.StringIO()
@@ -125,7 +125,7 @@ def trials_csv(rounds: list[TrialOut], columns: Columns) -> str:
         "is_stale",
     )
     writer.writerow(["n", *designs, *outcomes, *learnt, *fields])
-    for each in rounds:
+    for each in trials:
         known = each.posterior or {}
         told = [getattr(known.get(name), what, None) for name in parameters for what in ("mean", "sd")]
         ran = [each.design.get(name) for name in designs] + [each.outcome.get(name) for name in outcomes]

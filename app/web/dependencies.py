@@ -1,4 +1,4 @@
-"""The edge of a request: who asks, what they ask about, one transaction, and replay of repeated POSTs."""
+"""The edge of a request: who asks, what they ask about, one transaction, and stored answers for repeated POSTs."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from sqlalchemy import bindparam, insert, inspect, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from app.db.tables import Base, Replay
+from app.db.tables import Base, StoredAnswer
 from app.errors import Conflict, Forbidden, Malformed, NotFound, Unsupported
 from app.services import Services
 from app.web.auth import EVERYBODY, Caller, Scope, authenticate
@@ -43,11 +43,11 @@ class Context(Generic[R]):
     request: Request
 
 
-class Replayed(Exception):
+class AnsweredBefore(Exception):
     """Raised before a repeated POST does anything; carries the first one's answer."""
 
-    def __init__(self, replay: Replay) -> None:
-        self.replay = replay
+    def __init__(self, answer: StoredAnswer) -> None:
+        self.answer = answer
 
 
 def _identify(request: Request, secret: str | None, scope: Scope, session: Session) -> Caller:
@@ -56,11 +56,11 @@ def _identify(request: Request, secret: str | None, scope: Scope, session: Sessi
     request.state.caller = caller
     state.rate_limit.take(caller.key_id or (request.client.host if request.client else ""))
     caller.demand(scope)
-    if (key := request.state.replay_key) is not None:
+    if (key := request.state.idempotency_key) is not None:
         if not 1 <= len(key) <= 255:
             raise Malformed(f"Idempotency-Key has {len(key)} characters; it takes 1 to 255")
-        if (replay := session.get(Replay, (caller.key_id, key))) is not None:
-            raise Replayed(replay)
+        if (answer := session.get(StoredAnswer, (caller.key_id, key))) is not None:
+            raise AnsweredBefore(answer)
     return caller
 
 
@@ -132,8 +132,10 @@ class EdgeRoute(APIRoute):
     one did, and is answered with the first one's reply.
     """
 
-    replays = True
-    hidden: ClassVar[tuple[str, ...]] = ()  # parts of the answer that are secret: a replay has null in their place
+    stores_answers = True
+    hidden: ClassVar[
+        tuple[str, ...]
+    ] = ()  # parts of the answer that are secret: the stored answer has null in their place
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         is_left = iscoroutinefunction(endpoint) or hasattr(endpoint, "ends_itself")
@@ -185,8 +187,8 @@ class EdgeRoute(APIRoute):
             services: Services = request.app.state.services
             session = services.database.session(writes=writes)
             request.state.session = session
-            replayable = self.replays and request.method == "POST" and "idempotency-key" in request.headers
-            request.state.replay_key = request.headers["idempotency-key"] if replayable else None
+            keeps_answer = self.stores_answers and request.method == "POST" and "idempotency-key" in request.headers
+            request.state.idempotency_key = request.headers["idempotency-key"] if keeps_answer else None
             request.state.fingerprint = ""
             try:
                 if resolve is not None:
@@ -194,19 +196,19 @@ class EdgeRoute(APIRoute):
                 _refuse_encoded(request)
                 async with _with_body(request, validate) as whole:
                     response = await handle(whole)
-                    if not ends_itself and (session.in_transaction() or replayable):
+                    if not ends_itself and (session.in_transaction() or keeps_answer):
                         await _end(_commit, session, request, response, request.state.fingerprint)
                 return response
-            except Replayed as earlier:
-                return _replay_response(earlier.replay, await _fingerprint(request))
+            except AnsweredBefore as earlier:
+                return _stored_response(earlier.answer, await _fingerprint(request))
             except (Conflict, NotFound, IntegrityError):
-                if not replayable or not hasattr(request.state, "caller"):
+                if not keeps_answer or not hasattr(request.state, "caller"):
                     raise
                 await _end(session.close)
                 winner = await run_in_threadpool(_winner, services, request)
                 if winner is None:
                     raise
-                return _replay_response(winner, await _fingerprint(request))
+                return _stored_response(winner, await _fingerprint(request))
             finally:
                 if session.in_transaction():
                     await _end(session.close)
@@ -225,13 +227,13 @@ def computes(endpoint: F) -> F:
 
 
 class SecretRoute(EdgeRoute):
-    """For answers that hold a secret: never stored, so never replayed."""
+    """For answers that hold a secret: never stored, so never given again."""
 
-    replays = False
+    stores_answers = False
 
 
 class TokenRoute(EdgeRoute):
-    """For the answer that holds a session's token: it can be replayed, but without the token."""
+    """For the answer that holds a session's token: it is stored, but without the token."""
 
     hidden = ("token",)
 
@@ -248,7 +250,7 @@ async def _with_body(request: Request, validate: Validate | None) -> AsyncIterat
         yield request
         return
     async with receive(request) as received:
-        if request.state.replay_key is not None:
+        if request.state.idempotency_key is not None:
             request.state.fingerprint = received.sha256
         if validate is not None:
             await received.parse(validate)
@@ -275,9 +277,9 @@ def _commit(
     session: Session, request: Request, response: Response, fingerprint: str, hidden: tuple[str, ...] = ()
 ) -> None:
     if fingerprint and response.status_code < 300:
-        replay = {
+        stored = {
             "key_id": request.state.caller.key_id,
-            "idempotency_key": request.state.replay_key,
+            "idempotency_key": request.state.idempotency_key,
             "fingerprint": fingerprint,
             "status": response.status_code,
             "headers": {
@@ -285,7 +287,7 @@ def _commit(
             },
             "body": _without(hidden, bytes(response.body)),
         }
-        session.execute(insert(Replay).values(replay))
+        session.execute(insert(StoredAnswer).values(stored))
     session.commit()
 
 
@@ -293,14 +295,14 @@ def _without(hidden: tuple[str, ...], body: bytes) -> str:
     return json.dumps({**json.loads(body), **dict.fromkeys(hidden)}) if hidden else body.decode()
 
 
-def _winner(services: Services, request: Request) -> Replay | None:
+def _winner(services: Services, request: Request) -> StoredAnswer | None:
     """The answer to the same request that was faster, if there was one: it may be that which is in the way."""
     with services.database.read() as session:
-        return session.get(Replay, (request.state.caller.key_id, request.state.replay_key))
+        return session.get(StoredAnswer, (request.state.caller.key_id, request.state.idempotency_key))
 
 
-def _replay_response(replay: Replay, fingerprint: str) -> Response:
-    if replay.fingerprint != fingerprint:
+def _stored_response(stored: StoredAnswer, fingerprint: str) -> Response:
+    if stored.fingerprint != fingerprint:
         raise Conflict("this Idempotency-Key was used for a different request; take a new key for a new request")
-    headers = {**replay.headers, "Idempotent-Replayed": "true"}
-    return Response(replay.body, replay.status, headers=headers)
+    headers = {**stored.headers, "Idempotent-Replayed": "true"}
+    return Response(stored.body, stored.status, headers=headers)

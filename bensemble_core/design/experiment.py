@@ -160,7 +160,7 @@ class Experiment:
             max_eig = self._max_eig(best[0], events, n_prior) if best and needs_eig(self.spec.stop) else None
         standing = Standing(
             sd=self._belief(events).sd,
-            n_rounds=len(events) - n_prior,
+            n_trials=len(events) - n_prior,
             spent=spent,
             max_eig=max_eig,
             is_exhausted=is_exhausted,
@@ -180,7 +180,7 @@ class Experiment:
         events = self._events(observations)
         standing = Standing(
             sd=dict.fromkeys(self.spec.model.prior.names, math.inf),
-            n_rounds=len(events) - n_prior,
+            n_trials=len(events) - n_prior,
             spent=self.spec.model.spent(Counter(row for row, _ in events[n_prior:])),
             max_eig=math.inf,
         )

@@ -11,7 +11,7 @@ class Standing:
     """Where an experiment stands."""
 
     sd: Mapping[str, float]
-    n_rounds: int
+    n_trials: int
     spent: float
     max_eig: float | None  # None if it was not asked for, or no design is left
     is_exhausted: bool = False  # no design is affordable or allowed any more
@@ -53,8 +53,8 @@ def _holds(rule: Rule, standing: Standing, reasons: list[str]) -> bool:
         eig = standing.max_eig
         met = eig is not None and eig < rule.limit
         reason = f"the best design promises {eig:.4g} nats, below {rule.limit:g}" if eig is not None else ""
-    elif rule.kind == "max_rounds":
-        met, reason = standing.n_rounds >= rule.limit, f"{standing.n_rounds} rounds of at most {rule.limit:g}"
+    elif rule.kind == "max_trials":
+        met, reason = standing.n_trials >= rule.limit, f"{standing.n_trials} trials of at most {rule.limit:g}"
     else:
         met, reason = standing.spent >= rule.limit, f"{standing.spent:g} spent of a budget of {rule.limit:g}"
     if met:

@@ -15,7 +15,7 @@ DIGIT_SPAN: dict[str, Any] = {
     "targets": ["theta"],
     "constraints": [],
     "cost": "1",
-    "stop": {"any": [{"sd": {"theta": 0.6}}, {"max_eig_below": 0.02}, {"max_rounds": 30}]},
+    "stop": {"any": [{"sd": {"theta": 0.6}}, {"max_eig_below": 0.02}, {"max_trials": 30}]},
     "select": {"rule": "argmax", "tie_tol": 1e-6, "seed": 1},
 }
 GREEDY = [7, 6, 5, 6, 5, 6, 5, 6, 5, 6]

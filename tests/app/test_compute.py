@@ -200,9 +200,9 @@ def test_an_outcome_is_kept_where_its_posterior_takes_too_long(
     assert "takes longer" in learnt["warnings"][0]
     refused(service, "GET", f"{path}/posterior", 409, "s of computing")
     assert learnt["next_job"]["kind"] == "propose"
-    (told,) = service.get(f"{path}/rounds")["items"]
+    (told,) = service.get(f"{path}/trials")["items"]
     assert (told["outcome"], told["posterior"]) == ({"y": 1}, None)
-    assert service.client.get(f"/v1{path}/rounds", params={"format": "csv"}).text.splitlines()[1].startswith("1,7,1,")
+    assert service.client.get(f"/v1{path}/trials", params={"format": "csv"}).text.splitlines()[1].startswith("1,7,1,")
     service.run_jobs()
     assert service.get(f"/jobs/{learnt['next_job']['id']}")["status"] == "succeeded"
 
@@ -225,7 +225,7 @@ def test_an_outcome_is_kept_whatever_goes_wrong_in_what_it_taught(
     assert "unforeseen error" in learnt["warnings"][0]
     assert learnt["stop"]["stop"] is False
     assert "beyond all numbers" in caplog.text
-    (told,) = service.get(f"{path}/rounds")["items"]
+    (told,) = service.get(f"{path}/trials")["items"]
     assert told["outcome"] == {"y": 1}
     assert service.get(f"{path}/posterior")["posterior"]["theta"]["mean"] > 7
 
@@ -253,15 +253,15 @@ def test_where_a_grid_is_too_coarse_no_error_is_stated(service: Service) -> None
 
 def test_what_was_dear_is_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     compute = Compute(threads=1, cache_bytes=8)
-    compute.found_dear("h", 100)
-    compute.found_dear("h", 80)
-    assert compute.is_dear("h", 100)
-    assert compute.is_dear("h", 80)
-    assert not compute.is_dear("h", 79)
-    assert not compute.is_dear("other", 100)
+    compute.remember_too_expensive("h", 100)
+    compute.remember_too_expensive("h", 80)
+    assert compute.is_too_expensive("h", 100)
+    assert compute.is_too_expensive("h", 80)
+    assert not compute.is_too_expensive("h", 79)
+    assert not compute.is_too_expensive("other", 100)
     later = time.monotonic() + 3600
     monkeypatch.setattr("app.compute.time.monotonic", lambda: later)
-    assert not compute.is_dear("h", 100)
+    assert not compute.is_too_expensive("h", 100)
 
 
 @on_sqlite

@@ -101,7 +101,7 @@ def test_the_experiment_in_curl_goes_on_until_the_rule_says_stop(up: Up, folder:
     assert [int(digits) for digits, _, _ in shown[:9]] == [7, 6, 5, 6, 5, 6, 5, 6, 5]
     assert 5 < float(shown[-1][2]) < 6
     assert said[-1].startswith("['sd of theta is 0.6")
-    assert len((folder / "rounds.csv").read_text().splitlines()) == len(shown) + 1
+    assert len((folder / "trials.csv").read_text().splitlines()) == len(shown) + 1
 
 
 def test_the_experiment_in_python_simulates_learns_and_draws(up: Up, folder: Path) -> None:

@@ -35,7 +35,7 @@ class Hand:
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", "app.queue.executors.hand", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-m", "app.queue.executors.worker_process", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},

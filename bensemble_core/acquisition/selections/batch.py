@@ -15,7 +15,7 @@ from bensemble_core.acquisition.progress import Tick, ticking
 from bensemble_core.acquisition.selections import shortlist
 from bensemble_core.acquisition.selections.joint import Outcomes, expected_entropies, probabilities
 from bensemble_core.acquisition.selections.selection import check_count
-from bensemble_core.acquisition.selections.ties import best
+from bensemble_core.acquisition.selections.tie_break import best
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.options import STRICT
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, mixtures

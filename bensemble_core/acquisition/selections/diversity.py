@@ -20,7 +20,7 @@ from bensemble_core.acquisition.selections.clustering import (
     shifted,
 )
 from bensemble_core.acquisition.selections.selection import check_count
-from bensemble_core.acquisition.selections.ties import best, highest
+from bensemble_core.acquisition.selections.tie_break import best, highest
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.options import STRICT
 from bensemble_core.predictive import CategoricalPredictive, mixtures

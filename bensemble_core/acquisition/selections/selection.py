@@ -9,7 +9,7 @@ import torch
 
 from bensemble_core.acquisition import counter
 from bensemble_core.acquisition.entries import Candidates, Context, Picks
-from bensemble_core.acquisition.selections.ties import Floats, highest, largest, ranks
+from bensemble_core.acquisition.selections.tie_break import Floats, highest, largest, ranks
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.options import STRICT
 

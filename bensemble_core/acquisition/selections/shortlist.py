@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bensemble_core.acquisition import counter
 from bensemble_core.acquisition.entries import SelectionEntry
-from bensemble_core.acquisition.selections.ties import highest, largest
+from bensemble_core.acquisition.selections.tie_break import highest, largest
 from bensemble_core.errors import InvalidOption
 
 LEAST, PER_PICK = 5_000, 5

@@ -83,7 +83,7 @@ PSYCHOPHYSICS: dict[str, Entry] = {
             "parameters": {"theta": normal(7, 2)},
             "designs": {"xi": integer(1, 15)},
             "outcome": answer("theta - xi"),
-            "stop": {"any": [{"sd": {"theta": 0.6}}, {"max_eig_below": 0.02}, {"max_rounds": 30}]},
+            "stop": {"any": [{"sd": {"theta": 0.6}}, {"max_eig_below": 0.02}, {"max_trials": 30}]},
         },
     ),
     "contrast_sensitivity": Entry(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from bensemble_core.design.spec.blocks import MultivariateNormal, joint_prior
 from bensemble_core.design.spec.designs import read_designs, read_listed_designs
@@ -41,7 +41,8 @@ KEYS = [
     "stop",
     "select",
 ]
-Kind: TypeAlias = Literal["any", "all", "sd", "max_eig_below", "max_rounds", "budget"]
+Kind: TypeAlias = Literal["any", "all", "sd", "max_eig_below", "max_trials", "budget"]
+OLD_KINDS: dict[str, Kind] = {"max_rounds": "max_trials"}  # older names, still read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,8 +218,8 @@ def _rule(value: object, pointer: str, names: Sequence[str], count: list[int], d
     count[0] += 1
     if count[0] > MAX_RULES or depth > 8:
         raise InvalidSpec(f"at most {MAX_RULES} rules, nested 8 deep", pointer=pointer)
-    kinds = ("any", "all", "sd", "max_eig_below", "max_rounds", "budget")
-    given = members(value, pointer, known=kinds)
+    kinds = get_args(Kind)
+    given = members(value, pointer, known=(*kinds, *OLD_KINDS))
     if len(given) != 1:
         raise InvalidSpec(f"expected one of {', '.join(kinds)}; combine rules with any or all", pointer=pointer)
     ((kind, stated),) = given.items()
@@ -238,8 +239,8 @@ def _rule(value: object, pointer: str, names: Sequence[str], count: list[int], d
             for key, limit in sorted(limits.items())
         ]
         return leaves[0] if len(leaves) == 1 else Rule(kind="all", rules=tuple(leaves))
-    if kind == "max_rounds":
-        return Rule(kind="max_rounds", limit=whole(stated, at, ge=1))
+    if OLD_KINDS.get(kind, kind) == "max_trials":
+        return Rule(kind="max_trials", limit=whole(stated, at, ge=1))
     if kind == "budget":
         return Rule(kind="budget", limit=number(stated, at, gt=0))
     return Rule(kind="max_eig_below", limit=number(stated, at, gt=0))

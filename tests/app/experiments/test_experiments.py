@@ -95,7 +95,7 @@ def test_what_is_asked_of_a_checked_model_is_limited_too(
         ({"designs": {"xi": {"type": "integer", "low": 3, "high": 1}}}, "/designs/xi/high"),
         ({"outcome": {"y": {"family": "bernoulli", "logit": "thta"}}}, "/outcome/y/logit"),
         ({"outcome": {"y": {"family": "bernoulli", "prob": "theta"}}}, "/outcome/y/prob"),
-        ({"stop": {"max_rounds": 0}}, "/stop/max_rounds"),
+        ({"stop": {"max_trials": 0}}, "/stop/max_trials"),
         ({"costs": "1"}, "/costs"),
         ({"targets": ["phi"]}, "/targets/0"),
     ],
@@ -189,7 +189,7 @@ def test_deleting_an_experiment_deletes_all_that_is_of_it(service: Service) -> N
 def test_a_key_bound_to_projects_sees_no_experiment(service: Service) -> None:
     made = session(service)
     bound = {"Authorization": f"Bearer {service.key('write', projects=[classification(service)])}"}
-    for path in (f"/experiments/{made['experiment_id']}", f"/sessions/{made['id']}", f"/sessions/{made['id']}/rounds"):
+    for path in (f"/experiments/{made['experiment_id']}", f"/sessions/{made['id']}", f"/sessions/{made['id']}/trials"):
         refused(service, "GET", path, 404, headers=bound)
     assert service.client.get("/v1/experiments", headers=bound).json()["items"] == []
     refused(service, "POST", "/experiments", 403, "no project", json=DIGIT_SPAN, headers=bound)

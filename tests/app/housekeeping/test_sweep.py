@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from app.db.tables import Job, Replay
+from app.db.tables import Job, StoredAnswer
 from app.housekeeping.sweep import queue_sweep
 from tests.app.conftest import Service
 from tests.app.test_loop import start, train
@@ -50,4 +50,4 @@ def test_sweeps_are_queued_now_and_then_only(service: Service) -> None:
         service.run_jobs()
     with service.services.database.read() as session:
         n_sweeps = session.execute(select(func.count()).where(Job.kind == "sweep_storage")).scalar_one()
-        assert (n_sweeps, session.scalars(select(Replay)).all()) == (1, [])
+        assert (n_sweeps, session.scalars(select(StoredAnswer)).all()) == (1, [])

@@ -28,7 +28,7 @@ def test_a_token_proposes_observes_and_reads_its_own_session(service: Service) -
     assert (learnt.status_code, learnt.json()["n"]) == (201, 1)
     following = learnt.json()["next"]["id"]
     assert client.post(f"/v1/proposals/{following}/abandon", json={"reason": "tired"}).status_code == 200
-    for what in ("", "/posterior", "/eig", "/stop", "/rounds", "/proposals"):
+    for what in ("", "/posterior", "/eig", "/stop", "/trials", "/proposals"):
         assert client.get(f"{path}{what}").status_code == 200, what
     client.close()
 

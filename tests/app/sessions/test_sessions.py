@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from app.db.engine import Database
 from app.db.tables import Proposal
-from app.sessions import read_rounds as reading
+from app.sessions import read_trials as reading
 from app.web.fields import Result
 from bensemble_core.design import CATALOGUE, Experiment
 from bensemble_core.errors import NotFinite
@@ -104,7 +104,7 @@ def test_the_order_of_outcomes_does_not_matter_and_undo_leaves_no_trace(service:
     assert found["posterior"]["theta"]["sd"] == pytest.approx(1.229420209, abs=1e-9)
     assert found["log_evidence"] == pytest.approx(-1.271770834, abs=1e-9)
     refused(service, "DELETE", f"{path}/observations/2", 404, "no observation 2")
-    assert [item["n"] for item in service.get(f"{path}/rounds")["items"]] == [1, 3, 4]
+    assert [item["n"] for item in service.get(f"{path}/trials")["items"]] == [1, 3, 4]
 
 
 def test_what_later_outcomes_taught_is_computed_anew_after_an_undo(service: Service) -> None:
@@ -122,7 +122,7 @@ def test_what_later_outcomes_taught_is_computed_anew_after_an_undo(service: Serv
     assert again["n"] == before["n"] == 2
     assert again["posterior"] == expected[0]["posterior"] != before["posterior"]
     for _ in range(2):  # the second time as it was kept
-        found = service.get(f"/sessions/{made}/rounds")["items"]
+        found = service.get(f"/sessions/{made}/trials")["items"]
         assert [(item["n"], item["is_stale"]) for item in found] == [(2, False), (3, False)]
         for item, fresh in zip(found, expected, strict=True):
             assert {name: item[name] for name in figures} == {name: fresh[name] for name in figures}
@@ -131,7 +131,7 @@ def test_what_later_outcomes_taught_is_computed_anew_after_an_undo(service: Serv
                 == "whether the best design still promised enough is not looked at again after an undo"
             )
     assert found[-1]["posterior"] == service.get(f"/sessions/{made}/posterior")["posterior"]
-    sheet = service.client.get(f"/v1/sessions/{made}/rounds", params={"format": "csv"}).text
+    sheet = service.client.get(f"/v1/sessions/{made}/trials", params={"format": "csv"}).text
     row = list(csv.DictReader(io.StringIO(sheet)))[-1]
     assert (float(row["theta_sd"]), row["is_stale"]) == (expected[-1]["posterior"]["theta"]["sd"], "False")
 
@@ -143,7 +143,7 @@ def test_rounds_that_take_too_long_to_compute_anew_are_marked_and_have_no_figure
     for xi in (2, 5, 9):
         observe(service, made, design={"xi": xi}, outcome={"y": 1})
     assert service.client.delete(f"/v1/sessions/{made}/observations/2").status_code == 204
-    path = f"/sessions/{made}/rounds"
+    path = f"/sessions/{made}/trials"
     with monkeypatch.context() as patched:
         patched.setattr(reading, "PATIENCE", -1)
         first, last = service.get(path)["items"]
@@ -167,7 +167,7 @@ def test_an_undo_that_is_sent_again_takes_nothing_else_back(service: Service) ->
     assert service.client.delete(f"/v1{path}/observations/2").status_code == 204
     assert observe(service, made["id"], design={"xi": 5}, outcome={"y": 0})["n"] == 3
     refused(service, "DELETE", f"{path}/observations/2", 404, "no observation 2")
-    assert [item["n"] for item in service.get(f"{path}/rounds")["items"]] == [1, 3]
+    assert [item["n"] for item in service.get(f"{path}/trials")["items"]] == [1, 3]
 
 
 def test_an_outcome_sent_again_is_recorded_once_and_another_is_refused(service: Service) -> None:
@@ -201,7 +201,7 @@ def test_the_design_that_was_run_counts_and_the_proposal_is_answered(service: Se
     learnt = observe(service, made["id"], proposal_id=proposal["id"], design={"xi": 5}, outcome={"y": 1})
     assert learnt["entropy_drop"] == pytest.approx(0.151444, abs=1e-6)
     assert service.get(f"/proposals/{proposal['id']}")["status"] == "observed"
-    (round_,) = service.get(f"/sessions/{made['id']}/rounds")["items"]
+    (round_,) = service.get(f"/sessions/{made['id']}/trials")["items"]
     assert (round_["proposed"], round_["design"], round_["outcome"]) == ({"xi": 7}, {"xi": 5}, {"y": 1})
     assert round_["eig"] == proposal["eig"]
 
@@ -301,7 +301,7 @@ def test_the_stopping_rule_is_told_with_its_reason(service: Service) -> None:
     made = session(service, experiment(service, stop={"any": [{"max_rounds": 2}, {"sd": {"theta": 0.1}}]}))
     assert not trial(service, made["id"])["stop"]["stop"]
     told = trial(service, made["id"])["stop"]
-    assert (told["stop"], told["reasons"]) == (True, ["2 rounds of at most 2"])
+    assert (told["stop"], told["reasons"]) == (True, ["2 trials of at most 2"])
     assert service.get(f"/sessions/{made['id']}/stop")["reasons"] == told["reasons"]
     assert propose(service, made["id"])["stop"]["stop"]  # and you may go on
 
@@ -370,14 +370,14 @@ def test_rounds_as_csv_have_a_line_an_outcome(service: Service) -> None:
     made = session(service)
     for _ in range(3):
         learnt = trial(service, made["id"])
-    response = service.client.get(f"/v1/sessions/{made['id']}/rounds", params={"format": "csv"})
+    response = service.client.get(f"/v1/sessions/{made['id']}/trials", params={"format": "csv"})
     assert response.headers["content-type"].startswith("text/csv")
     rows = list(csv.DictReader(io.StringIO(response.text)))
     assert [(row["n"], row["xi"], row["y"]) for row in rows] == [("1", "7", "0"), ("2", "6", "0"), ("3", "5", "1")]
     assert float(rows[-1]["theta_mean"]) == learnt["posterior"]["theta"]["mean"]
     assert float(rows[0]["eig"]) == pytest.approx(EIG[7], abs=1e-9)
-    page = service.get(f"/sessions/{made['id']}/rounds", limit=2)
-    rest = service.get(f"/sessions/{made['id']}/rounds", limit=2, cursor=page["next_cursor"])
+    page = service.get(f"/sessions/{made['id']}/trials", limit=2)
+    rest = service.get(f"/sessions/{made['id']}/trials", limit=2, cursor=page["next_cursor"])
     assert [item["n"] for item in (*page["items"], *rest["items"])] == [1, 2, 3]
     assert rest["next_cursor"] is None
 
@@ -512,7 +512,7 @@ def test_many_clients_of_one_session_lose_nothing(service: Service) -> None:
     for thread in threads:
         thread.join()
     assert sorted(learnt["n"] for learnt in seen) == list(range(1, 9))
-    rounds = service.get(f"/sessions/{made['id']}/rounds")["items"]
+    rounds = service.get(f"/sessions/{made['id']}/trials")["items"]
     assert len({item["proposal_id"] for item in rounds}) == 8
     alone = session(service)
     for item in reversed(rounds):
@@ -632,7 +632,7 @@ def test_an_outcome_is_kept_whatever_happens_to_the_next_proposal(
         assert learnt["posterior"]["theta"]["mean"] > 7
         assert "was not looked at" in learnt["stop"]["note"]
         assert observe(service, made["id"], design={"xi": 5}, outcome={"y": 1})["n"] == 2
-    assert [item["outcome"] for item in service.get(f"/sessions/{made['id']}/rounds")["items"]] == [{"y": 1}] * 2
+    assert [item["outcome"] for item in service.get(f"/sessions/{made['id']}/trials")["items"]] == [{"y": 1}] * 2
     again = service.post(path, body, 201)
     assert (again["n"], again["next_problem"]) == (1, None)
     assert again["next"]["design"]["xi"] > 0
@@ -669,13 +669,13 @@ def test_an_outcome_sent_by_its_number_is_kept_by_its_label(service: Service) ->
         body = {"proposal_id": proposal["id"], "outcome": {"y": other}}
         refused(service, "POST", path, 409, "has the outcome {'y': 'solves'}", json=body)
     observe(service, made["id"], design={"task": "easy"}, outcome={"y": 0.0})
-    sheet = service.client.get(f"/v1/sessions/{made['id']}/rounds", params={"format": "csv"}).text
+    sheet = service.client.get(f"/v1/sessions/{made['id']}/trials", params={"format": "csv"}).text
     assert [row["y"] for row in csv.DictReader(io.StringIO(sheet))] == ["solves", "fails"]
 
 
 def test_the_csv_of_a_session_without_rounds_has_all_columns(service: Service) -> None:
     made = session(service)
-    path = f"/v1/sessions/{made['id']}/rounds"
+    path = f"/v1/sessions/{made['id']}/trials"
     empty = service.client.get(path, params={"format": "csv"}).text
     assert empty.startswith("n,xi,y,theta_mean,theta_sd,eig,")
     trial(service, made["id"])
@@ -690,7 +690,7 @@ def test_answers_under_the_widest_prior_are_as_the_schema_says(service: Service)
     answers = {
         "ObservationOut": learnt,
         "PosteriorOut": service.get(f"/sessions/{made['id']}/posterior"),
-        "TrialOut": service.get(f"/sessions/{made['id']}/rounds")["items"][0],
+        "TrialOut": service.get(f"/sessions/{made['id']}/trials")["items"][0],
         "EigOut": service.get(f"/sessions/{made['id']}/eig"),
     }
     schema = service.client.get("/openapi.json").json()
@@ -715,3 +715,10 @@ def test_a_design_that_is_a_slip_of_the_pen_is_refused(service: Service) -> None
     )
     assert pointers(problem) == ["/design"]
     assert observe(service, made["id"], design={"xi": 20}, outcome={"y": 0})["n"] == 1
+
+
+def test_the_older_names_of_trials_still_work(service: Service) -> None:
+    made = session(service, experiment(service, stop={"max_rounds": 1}))
+    observed = service.post(f"/sessions/{made['id']}/observations", {"design": {"xi": 5}, "outcome": {"y": 1}}, 201)
+    assert observed["stop"]["reasons"] == ["1 trials of at most 1"]
+    assert service.get(f"/sessions/{made['id']}/rounds") == service.get(f"/sessions/{made['id']}/trials")

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 from sqlalchemy import func, select
 
-from app.db.tables import Label, Replay
+from app.db.tables import Label, StoredAnswer
 from tests.app.conftest import Service
 from tests.app.designing import DIGIT_SPAN, propose, session
 from tests.app.hammering import ROWS, SMALL, World, build_world, classification, pool, refused, routes, stored
@@ -127,7 +127,7 @@ def test_the_answer_with_a_secret_is_never_stored(service: Service) -> None:
     assert answers[0].json()["key"] != answers[1].json()["key"]
     assert stored(service)[0]["replay"] == before
     with service.services.database.read() as session:
-        assert not any("bk_" in body for body in session.scalars(select(Replay.body)))
+        assert not any("bk_" in body for body in session.scalars(select(StoredAnswer.body)))
 
 
 def test_a_key_that_is_no_key_is_refused(service: Service) -> None:

@@ -9,7 +9,7 @@ from bensemble_core.design.spec.spec import Rule
 from bensemble_core.design.stop import Standing, judge
 from tests.core.design.specs import DIGIT_SPAN, changed
 
-HERE = Standing(sd={"a": 0.5, "b": 2.0}, n_rounds=4, spent=9.0, max_eig=0.03)
+HERE = Standing(sd={"a": 0.5, "b": 2.0}, n_trials=4, spent=9.0, max_eig=0.03)
 
 
 def sd(parameter: str, limit: float) -> Rule:
@@ -24,12 +24,12 @@ def sd(parameter: str, limit: float) -> Rule:
         (sd("b", 0.6), False, 0),
         (Rule(kind="max_eig_below", limit=0.05), True, 1),
         (Rule(kind="max_eig_below", limit=0.01), False, 0),
-        (Rule(kind="max_rounds", limit=4), True, 1),
+        (Rule(kind="max_trials", limit=4), True, 1),
         (Rule(kind="budget", limit=9), True, 1),
         (Rule(kind="budget", limit=10), False, 0),
         (Rule(kind="all", rules=(sd("a", 0.6), sd("b", 0.6))), False, 1),
         (Rule(kind="any", rules=(sd("a", 0.6), sd("b", 0.6))), True, 1),
-        (Rule(kind="any", rules=(sd("a", 0.6), Rule(kind="max_rounds", limit=3))), True, 2),
+        (Rule(kind="any", rules=(sd("a", 0.6), Rule(kind="max_trials", limit=3))), True, 2),
     ],
 )
 def test_rules_hold_or_not_and_say_why(rule: Rule | None, stops: bool, reasons: int) -> None:

@@ -26,7 +26,7 @@ from bensemble_core.acquisition import (
     short_list_size,
 )
 from bensemble_core.acquisition.fused import kernels
-from bensemble_core.acquisition.selections.ties import luck
+from bensemble_core.acquisition.selections.tie_break import luck
 from bensemble_core.errors import Cancelled, InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.ranking import choose, conclude, rank, score, score_columns

@@ -18,7 +18,7 @@ from bensemble_core.acquisition import BatchBald, Candidates, Context, Picks, ba
 from bensemble_core.acquisition.selections import joint
 from bensemble_core.acquisition.selections.batch import covariance_picks
 from bensemble_core.acquisition.selections.joint import Outcomes, expected_entropies, probabilities
-from bensemble_core.acquisition.selections.ties import luck
+from bensemble_core.acquisition.selections.tie_break import luck
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, mixtures
 from bensemble_core.threads import one_thread

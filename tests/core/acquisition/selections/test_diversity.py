@@ -21,7 +21,7 @@ from bensemble_core.acquisition.selections.clustering import (
     mean_neighbour_distance,
     seeding,
 )
-from bensemble_core.acquisition.selections.ties import luck
+from bensemble_core.acquisition.selections.tie_break import luck
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
 from tests.core.ranking.test_scoring import LinearEnsemble

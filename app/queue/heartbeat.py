@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.5
 logger = logging.getLogger(__name__)
 
 
-class Heart:
+class Heartbeat:
     """Beats every third of the lease, and with every new progress at most twice a second; looks for a cancel between.
 
     The lease was granted after `safe_until - lease_seconds` by this machine's clock, so before `safe_until` nobody

@@ -1,4 +1,4 @@
-"""A process that runs tasks: `python -m app.queue.executors.hand FD PARENT_PID`.
+"""A process that runs tasks: `python -m app.queue.executors.worker_process FD PARENT_PID`.
 
 One message asks for a task; the answers say how many of its rows are done, and lastly that it is, or what went wrong.
 """

@@ -12,7 +12,7 @@ from scipy import stats
 
 import bensemble_core as bc
 from bensemble_core.acquisition import BatchBald, Candidates, Context, KCenter, Power, TopK, TypiClust
-from bensemble_core.acquisition.selections.ties import highest, luck, ranks
+from bensemble_core.acquisition.selections.tie_break import highest, luck, ranks
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
 from tests.core.ranking.test_scoring import LinearEnsemble, inputs
 

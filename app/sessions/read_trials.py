@@ -1,5 +1,5 @@
 """What was observed, with what each outcome taught: as it was told then or, after an undo, computed anew when it is
-read. An undo itself computes nothing, however many rounds follow the one that is taken back."""
+read. An undo itself computes nothing, however many trials follow the one that is taken back."""
 
 import time
 from typing import Any
@@ -14,11 +14,11 @@ from app.sessions.learn_outcome import FAILED, NOT_LEARNT, PATIENCE, UNKNOWN, le
 from app.sessions.read_experiment import experiment_of
 
 Columns = tuple[list[str], list[str], list[str]]
-STALE = "an earlier outcome was taken back since; what this one taught was not yet computed anew: read the rounds again"
+STALE = "an earlier outcome was taken back since; what this one taught was not yet computed anew: read the trials again"
 NOT_AGAIN = "whether the best design still promised enough is not looked at again after an undo"
 
 
-def read_rounds(
+def read_trials(
     services: Services, session_id: str, *, after: int = 0, limit: int | None = None
 ) -> list[tuple[Observation, Proposal | None]]:
     query = (
