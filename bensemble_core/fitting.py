@@ -216,18 +216,30 @@ def fit(
     augment: Augment | None = None,
     **options_: Any,
 ) -> Fitted:
-    """Fit a posterior over the weights of a network.
+    """Fit a posterior over the weights of a network to labelled rows.
 
-    method: a name in POSTERIORS with its options as keywords, or an instance. model: `{"name": "mlp", "hidden": [64]}`
-    or any nn.Module. data: (x [N, ...], y [N] classes or [N(, T)] targets), tensors or arrays, or a torch Dataset or
-    DataLoader of such pairs, whose rows are read once and in its order; float64 rows make everything float64. prior:
-    on every weight, Normal(scale=1.0) unless given; None is maximum likelihood. standardise: inputs and real targets
-    to mean 0 and sd 1 inside the ensemble, on by default except where the weights of a module are taken as they are
-    (epochs=0). warm: start from another Fitted of the same kind of likelihood (its standardisation is kept) or state.
-    resume: a snapshot, to go on bit for bit. input_shape: of one row, where rows are stored flat. augment: a function
-    (x [B, ...], rng) -> x of the same shape, applied to every training batch in the units handed in, each member's
-    with a generator of its own; resuming needs the same function. It is no option of the method, since it is code: it
-    cannot be told in JSON, and is not saved.
+    `fit("swag", {"name": "mlp", "hidden": [64]}, (x, y), likelihood="categorical", epochs=50).sample(20)` is an
+    ensemble of 20 networks.
+
+    method: a name in `bc.POSTERIORS`, with its options as further keywords, or an instance, `bc.SWAG(epochs=50)`.
+    model: `{"name": "mlp", "hidden": [64]}` with a name in `bc.MODELS`, or any nn.Module.
+    data: (x [N, ...], y), tensors or arrays, y [N] class indices or [N(, T)] numbers in their own units; or a torch
+        Dataset or DataLoader of such pairs, whose rows are read once and in its order. float64 rows make everything
+        float64.
+    likelihood: "categorical" or "gaussian", or an instance: `bc.Gaussian(noise=0.3)`, a standard deviation in units of
+        y. Of "gaussian" the noise is learnt.
+    prior: on every weight of the network; default `bc.Normal(scale=1.0)`; None is maximum likelihood.
+    seed: the same seed gives the same bits on the same machine; default 0.
+    standardise: inputs and numbers y to mean 0 and sd 1 inside the ensemble; default true, except where the weights of
+        a module are taken as they are (epochs=0).
+    warm: a Fitted (or its state) to start from, of the same kind of likelihood; its standardisation is kept. Default:
+        start from the seed, or from the weights of a module.
+    resume: a snapshot that `report` was given, to go on from bit for bit; needs the same other arguments.
+    report: `report(done, total, message, snapshot)`, called at least every 0.2 s of a training; raise in it to stop.
+    device: where to compute, "cpu" (the default), "cuda" or "cuda:1".
+    input_shape: of one row, where rows are stored flat: [3, 32, 32].
+    augment: a function (x [B, ...], rng) -> x of the same shape, applied to every training batch in the units handed
+        in, each member's with a generator of its own. It is code: not saved in files, and resuming needs the same one.
     """
     posterior, device = named_posterior(method, options_), usable_device(device)
     rows = as_data(data)

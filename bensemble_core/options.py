@@ -7,7 +7,7 @@ import math
 import operator
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import Field, fields
+from dataclasses import MISSING, Field, fields
 from numbers import Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -38,6 +38,26 @@ def make(kind: type[T], options: Mapping[str, Any]) -> T:
     made = kind(**{k: _as_tuple(v, hints[k]) for k, v in options.items()})
     check(made)
     return made
+
+
+def document(*kinds: type[Any]) -> None:
+    """List the options of entries, with their meaning, default and bounds, where `help(kind)` shows them."""
+    for kind in kinds:
+        lines = [
+            f"{item.name}: {item.metadata.get('description', 'its name')} (default {_default(item)!r}{_bounds(item)})"
+            for item in fields(kind)
+        ]
+        kind.__init__.__doc__ = "\n".join(lines)
+
+
+def _default(item: "Field[Any]") -> Any:
+    return item.default if item.default_factory is MISSING else item.default_factory()
+
+
+def _bounds(item: "Field[Any]") -> str:
+    return "".join(
+        f", {words} {item.metadata[bound]:,}" for bound, (words, _) in _BOUNDS.items() if bound in item.metadata
+    )
 
 
 def check(entry: object) -> None:

@@ -98,17 +98,24 @@ def tune(
     fit_options: Mapping[str, Any] | None = None,
     **options_: Any,
 ) -> Tuned:
-    """Try settings of a method, keep the one with the best metric, and fit it to all rows.
+    """Try settings of a method, keep the one with the best metric, and fit it to all rows. Needs Optuna.
 
-    search: {setting: range}; unless given, every option of the method that declares a range, and `prior.scale` of a
-    Normal prior. metric: of `n_members` draws (or the method's own closed form) on held-out rows, "nll" or any other
-    that `metrics.evaluate` gives; or measured on the fit itself where the method has it, with no row held out:
-    "log_evidence" (laplace), "bound" (the ELBO of mfvi). validation: share of rows, drawn once from the seed, or
-    (x, y) of your own, which the last fit does not see either. The first trial is the setting handed in, where it lies
-    within the ranges, so that the answer is no worse; later ones come from Optuna's TPE sampler (Bergstra et al. 2011).
-    A setting whose training diverges counts as the worst. fit_options: further arguments of `fit`, such as standardise
-    or input_shape. The same seed gives the same answer; `resume` takes a snapshot of `report` and goes on with the
-    trials that are missing. Options of the method go beside, as in `fit`.
+    method, model, data, likelihood, prior: as in `fit`; options of the method go beside, too.
+    trials: settings to try; default 20. The first is the setting handed in, where it lies within the ranges, so that
+        the answer is no worse; later ones come from the TPE sampler (Bergstra et al. 2011). A setting whose training
+        diverges counts as the worst.
+    search: {setting: range}. Default: every option of the method that declares a range, and `prior.scale` of a Normal
+        prior.
+    metric: "nll" (the default) or any other that `metrics.evaluate` gives, of `n_members` draws (or of the method's own
+        closed form) on held-out rows; or measured on the fit itself where the method has it, with no row held out:
+        "log_evidence" (laplace), "bound" (the ELBO of mfvi).
+    validation: share of rows to hold out, default 0.2, drawn once from the seed; or (x, y) of your own, which the last
+        fit does not see either.
+    n_members: draws to measure with; default 20.
+    seed: the same seed gives the same answer; default 0.
+    resume: a snapshot that `report` was given: goes on with the trials that are missing.
+    report: as in `fit`.
+    fit_options: further arguments of `fit`, such as `standardise` or `input_shape`.
     """
     base = named_posterior(method, options_)
     rows = as_data(data)

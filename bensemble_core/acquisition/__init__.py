@@ -52,6 +52,7 @@ from bensemble_core.acquisition.selections.batch import BatchBald
 from bensemble_core.acquisition.selections.diversity import Badge, KCenter, TypiClust
 from bensemble_core.acquisition.selections.selection import Power, TopK
 from bensemble_core.acquisition.selections.shortlist import short_list, short_list_size
+from bensemble_core.options import document
 from bensemble_core.types import Family
 
 ACQUISITIONS: dict[str, Entry] = {
@@ -113,6 +114,7 @@ SELECTIONS: dict[str, SelectionEntry] = {
     "kcenter": SelectionEntry(options=KCenter, needs=("features",), short_list="drawn"),
     "typiclust": SelectionEntry(options=TypiClust, needs=("features",), short_list="drawn"),
 }
+document(*(entry.options for entry in ACQUISITIONS.values()), *(entry.options for entry in SELECTIONS.values()))
 
 
 def resolve_acquisition(given: object) -> Any:

@@ -46,7 +46,14 @@ MAX_PROPOSALS = 100
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Experiment:
-    """A spec that was read and probed, with the memory that is kept between calls."""
+    """An experiment to be designed: a model of the outcome, a prior, and the designs that may be run.
+
+    Made by `Experiment.from_spec(spec)`. Every question is asked with all observations so far, a list of
+    (design, outcome) pairs such as `({"xi": 5}, {"y": 1})`, and is answered from the spec, its seed and these alone.
+
+    spec: what was read of the JSON.
+    memory: what is kept between calls, at most 320 MB; it saves time and changes no answer.
+    """
 
     spec: Spec
     memory: Memory = field(default_factory=Memory, repr=False)
@@ -54,7 +61,10 @@ class Experiment:
     @classmethod
     @one_thread()
     def from_spec(cls, spec: Mapping[str, Any]) -> "Experiment":
-        """Read, and probe on points of prior × designs; raises InvalidSpec with a JSON pointer."""
+        """Read a spec, and try it on points of prior × designs; a mistake is an InvalidSpec with a JSON pointer.
+
+        spec: parameters with priors, designs, outcome, and if wanted targets, constraints, cost, stop and select.
+        """
         made = read_spec(spec)
         probe(made.model, made.select.seed)
         return cls(spec=made)
@@ -71,11 +81,19 @@ class Experiment:
 
     @one_thread()
     def posterior(self, observations: Sequence[Observation] = ()) -> Belief:
+        """What is known of the parameters: means, sds, quantiles, draws, log evidence in nats.
+
+        observations: (design, outcome) pairs; default none, which gives the prior.
+        """
         return self._belief(self._events(observations))
 
     @one_thread()
     def eig(self, designs: Sequence[Design] | None = None, observations: Sequence[Observation] = ()) -> list[Estimate]:
-        """Expected information gain of each design (all, if none are named), in nats and with its error."""
+        """Expected information gain of each design, in nats and with its error.
+
+        designs: `[{"xi": 6}, {"xi": 7}]`; default all of them, where they can be listed.
+        observations: (design, outcome) pairs so far; default none.
+        """
         rows = self._rows(designs)
         found = estimated(self.spec.model, self._events(observations), rows, self.memory, seed=self.spec.select.seed)
         lost = ~(np.isfinite(found.eig) & np.isfinite(found.se))
@@ -97,7 +115,11 @@ class Experiment:
 
     @one_thread()
     def joint_eig(self, designs: Sequence[Design], observations: Sequence[Observation] = ()) -> Estimate:
-        """EIG of running all these designs before any outcome is known."""
+        """Expected information gain of running all these designs before any outcome is known, in nats.
+
+        designs: at least one.
+        observations: (design, outcome) pairs so far; default none.
+        """
         if not designs:
             raise InvalidOption("joint_eig needs at least one design")
         model, seed = self.spec.model, self.spec.select.seed
@@ -128,9 +150,13 @@ class Experiment:
     ) -> list[Proposal]:
         """The `count` best designs to run next, the later ones chosen knowing that the earlier ones will be run.
 
-        `pending` designs have been handed out and not answered: they count as members of the batch. `fixed` values
-        narrow the choice, `excluded` designs are left out. The list is shorter when nothing more can be afforded. The
-        first `n_prior` observations are others': they inform, but count neither as repeats nor against the budget.
+        observations: (design, outcome) pairs so far; default none.
+        count: how many; default 1. The list is shorter when nothing more can be afforded.
+        pending: designs that were handed out and not answered yet: they count as members of the batch.
+        fixed: values of some design variables, which narrow the choice.
+        excluded: designs that must not be proposed.
+        n_prior: so many of the first observations are others', default 0: they inform, but count neither as repeats
+            nor against the budget.
         """
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_PROPOSALS:
             raise InvalidOption(f"count is 1 to {MAX_PROPOSALS}, a whole number, got {count}")
@@ -149,8 +175,12 @@ class Experiment:
 
     @one_thread()
     def stop(self, observations: Sequence[Observation] = (), *, max_eig: float | None = None, n_prior: int = 0) -> Stop:
-        """Whether to stop, and why. `max_eig`, that of a proposal just made, saves finding the best design again. The
-        first `n_prior` observations are others': they are neither rounds nor costs of this one."""
+        """Whether to stop by the rules of the spec, and why.
+
+        observations: (design, outcome) pairs so far; default none.
+        max_eig: that of a proposal just made, in nats; saves finding the best design again.
+        n_prior: so many of the first observations are others', default 0: neither trials nor costs of this one.
+        """
         events = self._events(observations)
         spent = self.spec.model.spent(Counter(row for row, _ in events[n_prior:]))
         is_exhausted = False

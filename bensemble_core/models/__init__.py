@@ -20,6 +20,7 @@ MODELS: dict[str, type[MLP] | type[Conv] | type[Residual]] = {
     "conv": Conv,
     "residual": Residual,
 }
+options.document(*MODELS.values())
 
 __all__ = ["MLP", "MODELS", "Conv", "ModelSpec", "ModuleSpec", "Residual", "adopt", "count_parameters", "named_model"]
 

@@ -37,6 +37,7 @@ POSTERIORS: dict[str, type[Any]] = {
     "batch_ensemble": BatchEnsemble,
     "rank1_bnn": Rank1BNN,
 }
+options.document(*POSTERIORS.values())
 
 __all__ = [
     "MAP",

@@ -96,7 +96,12 @@ class Calibration(Described):
 def calibrate(ensemble: Ensemble, x: Rows, y: Rows, *, kind: Kind = "temperature") -> Ensemble:
     """The ensemble with forecasts calibrated on rows that it was not trained on; an earlier calibration is replaced.
 
-    It saves, loads, predicts and ranks as any other. `kind` as in `learn`.
+    It saves, loads, predicts and ranks as any other.
+
+    ensemble: what predicts, from `fitted.sample(20)`.
+    x: held-out rows [N, ...].
+    y: their labels, class indices [N] or numbers [N(, T)] in their own units.
+    kind: "temperature" (the default), one factor for all classes or outputs; or "vector", one for each (see `learn`).
     """
     raw, y = replace(ensemble, calibration=None), torch.as_tensor(y)
     if ensemble.family == "categorical":

@@ -130,14 +130,22 @@ def rank(
     chunk_rows: int | None = None,
     report: Progress | None = None,
 ) -> Ranking:
-    """Score every row of the pool and choose k of those not excluded.
+    """Which k rows of a pool to label next: score every row, choose k of those not excluded.
 
-    Where neither `acquisition` nor `selection` is named, `margin` with `top_k` ranks classes, `power` on the members'
-    spread (`predictive_variance`, epistemic) numbers, and without an ensemble `typiclust` chooses.
-
-    Shards give the ranking of their concatenation, bit for bit where each starts at a multiple of the chunk. `target`
-    are the rows that `epig` is about, `labelled` [L, ...] those that `kcenter` and `typiclust` keep away from. Where
-    there is no ensemble yet, acquisition `random` with selection `typiclust`, `kcenter` or `top_k` does without.
+    ensemble: what predicts, from `fitted.sample(20)`; None where there is none yet.
+    x: rows [N, ...], or a sequence of such arrays (shards), which are never joined in memory. Shards give the ranking
+        of their concatenation, bit for bit where each starts at a multiple of the chunk.
+    acquisition: how a row is scored: a name in `bc.ACQUISITIONS`, a dict with a name and options, or an options object.
+    selection: how k are taken: a name in `bc.SELECTIONS`, a dict or an options object. Where neither is named, `margin`
+        with `top_k` ranks classes, `power` on the members' spread (`predictive_variance`, epistemic) numbers, and
+        without an ensemble `typiclust` chooses (`kcenter` and `random` do without one, too).
+    k: how many rows.
+    seed: of ties and draws; the same seed gives the same picks; default 0.
+    exclude: rows that must not be chosen, as their numbers or as a mask [N]; default none.
+    target: the rows [T, ...] that are to be predicted well, for `epig`; or what the ensemble predicts for them.
+    labelled: rows [L, ...] that `kcenter` and `typiclust` keep away from.
+    chunk_rows: rows scored at a time; default 1,024.
+    report: `report(done, total, message)`, called often; raise in it to stop.
     """
     k, seed = whole(k, "k"), seed_of(seed)
     options, how = _resolve(ensemble, acquisition, selection)

@@ -60,10 +60,16 @@ def score(
 ) -> Tensor:
     """One score a row, higher is more worth labelling: x [N, ...] -> [N].
 
-    Where none is named, the acquisition is that of `rank`: `margin` for classes, the members' spread for numbers.
-    `first_row` is the pool-wide number of x's first row: a shard scored alone gets the bits it has within the pool when
-    it starts where a chunk starts. `ensemble` may be None for an acquisition that needs none. `target` (rows, or what
-    this ensemble predicts for them) is for an acquisition that needs one.
+    ensemble: what predicts, from `fitted.sample(20)`; None for an acquisition that needs none (`random`).
+    x: rows [N, ...], or a sequence of such arrays (shards).
+    acquisition: a name in `bc.ACQUISITIONS`, a dict with a name and options, or an options object. Default: that of
+        `rank`, `margin` for classes and the members' spread for numbers.
+    seed: for `random`; default 0.
+    first_row: the pool-wide number of x's first row, default 0: a shard scored alone gets the bits that it has within
+        the pool when it starts where a chunk starts.
+    target: the rows [T, ...] that are to be predicted well, for `epig`; or what the ensemble predicts for them.
+    chunk_rows: rows scored at a time; default 1,024.
+    report: `report(done, total, message)`, called often; raise in it to stop.
     """
     options, _ = resolve_pair(acquisition, "top_k", ensemble.family if ensemble is not None else None)
     return score_shards(ensemble, as_shards(x), [options], seed, first_row, target, chunk_rows, report)[0]
