@@ -15,6 +15,7 @@ from bensemble_core.errors import (
     InvalidFile,
     InvalidModel,
     InvalidOption,
+    InvalidSnapshot,
     InvalidSpec,
     NotFinite,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "InvalidFile",
     "InvalidModel",
     "InvalidOption",
+    "InvalidSnapshot",
     "InvalidSpec",
     "Laplace",
     "MCDropout",

@@ -3,6 +3,7 @@
 BensembleError
 ├── InvalidOption(ValueError)   a hyper-parameter is unknown, of the wrong type or out of bounds
 ├── InvalidData(ValueError)     rows, labels or tensors that do not fit: shape, range, NaN
+│   └── InvalidSnapshot         what was to be resumed is of another training, or not whole
 ├── InvalidModel(ValueError)    a network that cannot be built, or does not fit the data or the likelihood
 ├── InvalidSpec(ValueError)     an experiment that was stated wrongly; carries a JSON pointer to the place
 ├── InvalidFile(ValueError)     not one of our files, truncated, or from a newer format
@@ -24,6 +25,10 @@ class InvalidOption(BensembleError, ValueError):
 
 class InvalidData(BensembleError, ValueError):
     """Rows, labels or tensors that do not fit."""
+
+
+class InvalidSnapshot(InvalidData):
+    """A snapshot of another training, or one that lacks tensors."""
 
 
 class InvalidModel(BensembleError, ValueError):

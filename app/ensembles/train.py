@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -103,20 +104,25 @@ def _fit(
             services.objects.delete([earlier])
         next_save = time.monotonic() + job.settings.checkpoint_seconds
 
+    fit = partial(
+        bc.fit,
+        posterior,
+        project.model,
+        (x, y),
+        likelihood=likelihood_of(project.task),
+        prior=prior_of(project.task),
+        seed=ensemble.seed,
+        warm=warm,
+        report=report,
+        device=job.device,
+    )
     try:
         check_training(project, posterior, job.settings)
-        return bc.fit(
-            posterior,
-            project.model,
-            (x, y),
-            likelihood=likelihood_of(project.task),
-            prior=prior_of(project.task),
-            seed=ensemble.seed,
-            warm=warm,
-            resume=resume,
-            report=report,
-            device=job.device,
-        )
+        try:
+            return fit(resume=resume)
+        except bc.InvalidSnapshot as error:  # of another version of the method: nothing is lost but time
+            logger.warning("a training starts again from its seed", extra={"reason": str(error)})
+            return fit(resume=None)
     except (bc.BensembleError, ValueError, Malformed) as error:  # trying again would end the same way
         raise JobFailed({"title": "The training failed", "detail": str(error), "status": 409}) from error
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bensemble_core.errors import InvalidData
+from bensemble_core.errors import InvalidSnapshot
 from bensemble_core.randomness import generator
 from bensemble_core.types import Tensors
 
@@ -29,15 +29,15 @@ def stamped(tensors: Tensors, settings: object, data: Sequence[Tensor]) -> dict[
 
 
 def checked(snapshot: Tensors, settings: object, data: Sequence[Tensor], device: torch.device) -> dict[str, Tensor]:
-    """Its tensors, as copies on the device; InvalidData unless it is a whole snapshot of this training."""
+    """Its tensors, as copies on the device; InvalidSnapshot unless it is a whole snapshot of this training."""
     own = {name: tensor.detach().clone() for name, tensor in snapshot.items() if name not in _MARKS}
     if any(mark not in snapshot for mark in _MARKS) or int(snapshot[_CONTENTS]) != _hash(_outline(own)):
-        raise InvalidData("this snapshot lacks tensors, or some were cut; start afresh without resume")
+        raise InvalidSnapshot("this snapshot lacks tensors, or some were cut; start afresh without resume")
     value, size = _projections(data).unbind(1)
     rows = snapshot[_ROWS].cpu()
     same = rows.shape == value.shape and bool(((rows - value).abs() <= _TOLERANCE * size).all())
     if int(snapshot[_FINGERPRINT]) != _hash(settings) or not same:
-        raise InvalidData(
+        raise InvalidSnapshot(
             "this snapshot is of another training (other model, prior, likelihood, options, seed or rows); resume with "
             "the call that made it, or start afresh without resume"
         )

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import bensemble_core as bc
+from app.db.tables import Job
 from app.ensembles.collect_labels import is_held_out
 from tests.app.conftest import Service
 from tests.app.test_loop import start, train
@@ -30,6 +31,25 @@ def test_the_same_labels_and_seed_give_the_same_bits(service: Service, digits: A
     predictive = loaded.predict(x[1000:1200])
     accuracy = bc.metrics.accuracy(predictive, torch.tensor([int(label) for label in y[1000:1200]]))
     assert accuracy == pytest.approx(first["metrics"]["accuracy"])
+
+
+def test_a_snapshot_that_cannot_be_gone_on_from_costs_time_and_nothing_else(service: Service, digits: Any) -> None:
+    project, _ = start(service, digits)
+    first = train(service, project)
+    asked = service.post(f"/projects/{project['id']}/ensembles", {}, 202)
+    foreign = bc.save_tensors({"step": torch.tensor(3)})  # as of another version of the method
+    service.services.objects.put("snapshots/other/1.safetensors", foreign)
+    with service.services.database.write() as session:
+        session.get_one(Job, asked["job"]["id"]).checkpoint = {
+            "watermark": first["watermark"],
+            "digest": first["snapshot_hash"],
+            "snapshot": "snapshots/other/1.safetensors",
+        }
+    service.run_jobs()
+    second = service.get(f"/ensembles/{asked['ensemble']['id']}")
+    assert second["status"] == "succeeded", second["error"]
+    files = [service.client.get(f"/v1/ensembles/{e['id']}/file").content for e in (first, second)]
+    assert files[0] == files[1]
 
 
 def test_the_newest_is_current_unless_one_is_pinned(service: Service, digits: Any) -> None:
