@@ -2,9 +2,11 @@
 
 import ast
 import re
+import tomllib
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -81,8 +83,19 @@ def leads_to(here: str, there: str) -> bool:
     if there == "app/queue/handlers.py":
         return bool(said & set(HANDLERS))
     if there == "app/listeners.py":
-        return "publish" in called(here) and bool(called(here) & {event.__name__ for event in LISTENERS})
+        return "publish" in called(here) and bool(published(here))
     return False
+
+
+def published(path: str) -> set[str]:
+    """Names of the events that a file makes."""
+    return called(path) & {event.__name__ for event in LISTENERS}
+
+
+def hears(publisher: str, listener: str) -> bool:
+    """Whether a function of `listener` is called for an event that `publisher` publishes."""
+    paths = [path for event, paths in LISTENERS.items() if event.__name__ in published(publisher) for path in paths]
+    return any(path.partition(":")[0] == module_of(listener) for path in paths)
 
 
 def steps(walk: str) -> list[tuple[int, str]]:
@@ -105,6 +118,8 @@ def test_each_step_of_a_walk_imports_or_registers_the_next(name: str) -> None:
         before = [passed.pop()[1]] if passed and passed[-1][0] == depth else []
         before += [passed[-1][1]] if passed else []
         assert not before or any(leads_to(each, path) for each in before), f"{before} do not lead to {path}"
+        if before == ["app/listeners.py"]:
+            assert hears(passed[-2][1], path), f"{path} does not hear what {passed[-2][1]} publishes"
         passed.append((depth, path))
 
 
@@ -114,6 +129,8 @@ def test_a_step_that_nothing_leads_to_is_noticed() -> None:
     assert not leads_to("app/pools/routes.py", "app/listeners.py")
     assert not leads_to("app/queue/queue.py", "app/queue/handlers.py")
     assert not leads_to("app/rankings/routes.py", "bensemble_core/ranking/ranking.py")
+    assert hears("app/rankings/run.py", "app/rounds/open.py")
+    assert not hears("app/rankings/run.py", "app/labels/record_given.py")
 
 
 FOLDERS = [
@@ -124,10 +141,19 @@ FOLDERS = [
 
 
 def drawn(package: str) -> set[str]:
-    """Files and folders of a package's drawing: what stands on a line before its description."""
-    drawing = re.search(rf"^{package}/\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert drawing is not None
-    return {name for line in drawing[1].splitlines() for name in re.split(r"\s{2,}", line.strip())[0].split()}
+    """Files and folders of a package's drawing."""
+    return {name for line in drawing(package).splitlines() for name in names_of(line)}
+
+
+def drawing(package: str) -> str:
+    found = re.search(rf"^{package}/\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def names_of(line: str) -> list[str]:
+    """What stands on a line of a drawing before its description."""
+    return re.split(r"\s{2,}", line.strip())[0].split()
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=str)
@@ -141,6 +167,40 @@ def test_what_lies_in_a_root_is_drawn_and_what_is_drawn_is_there(package: str) -
     files = {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__"}
     folders = {f"{folder.name}/" for folder in FOLDERS if folder.parts[0] == package} - {f"{package}/"}
     assert drawn(package) == files | folders
+
+
+@pytest.mark.parametrize("package", ["app", "bensemble_core"])
+def test_every_folder_with_code_is_a_package_that_contracts_see(package: str) -> None:
+    folders = {path.parent.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")}
+    migrations = Path("app/db/migrations")  # run by Alembic, imported by nobody
+    assert {folder for folder in folders if migrations not in (folder, *folder.parents)} == {
+        folder for folder in FOLDERS if folder.parts[0] == package
+    }
+
+
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+
+
+def layers(package: str) -> list[set[str]]:
+    """Of a package's own contract, lowest first."""
+    (found,) = (contract for contract in CONTRACTS if contract.get("containers") == [package])
+    return [set(layer.split(" | ")) for layer in reversed(found["layers"])]
+
+
+@pytest.mark.parametrize("package", ["app", "bensemble_core"])
+def test_the_drawing_has_the_order_of_the_contract(package: str) -> None:
+    order = {name: i for i, layer in enumerate(layers(package)) for name in layer}
+    lines = [line for line in drawing(package).splitlines() if re.match(r"  \w", line)]  # of the root
+    ranks = [[order[name.rstrip("/")] for name in names_of(line)] for line in lines]
+    assert all(rank == sorted(rank) for rank in ranks)
+    assert all(max(above) <= min(below) for above, below in pairwise(ranks)), list(zip(lines, ranks, strict=True))
+
+
+def test_labelling_and_measuring_are_those_of_the_drawing() -> None:
+    (contract,) = (each for each in CONTRACTS if each["name"] == "Labelling and measuring do not know each other")
+    for word, modules in (("labelling", contract["source_modules"]), ("measuring", contract["forbidden_modules"])):
+        (line,) = (line for line in drawing("app").splitlines() if line.endswith(f" {word}"))
+        assert {f"app.{name.rstrip('/')}" for name in names_of(line)} == set(modules)
 
 
 @pytest.mark.parametrize(("tests", "package"), [("tests/core", "bensemble_core"), ("tests/app", "app")])

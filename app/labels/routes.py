@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 from app.db.tables import Project, Round
 from app.labels.record import in_round, read_labels, record_labels
 from app.labels.schemas import ConsensusOut, LabelOut, LabelsIn, LabelsOut, RoundLabelsIn
-from app.labels.views import label_lines, label_page, labels_with_jobs
+from app.labels.views import label_lines, label_page, labels_view, labels_with_jobs
 from app.web.dependencies import Context, EdgeRoute, on
 from app.web.paging import Cursor, Limit, Page
 from app.web.problems import problems, problems_of_change
@@ -48,7 +48,7 @@ def post_labels(
         default_annotator=context.caller.name,
         key_id=context.caller.key_id or None,
     )
-    return LabelsOut(accepted=len(recorded.labels), labels=recorded.labels, triggered=recorded.triggered)
+    return labels_view(recorded.labels, recorded.triggered)
 
 
 @router.get(
@@ -103,4 +103,4 @@ def post_round_labels(
         key_id=context.caller.key_id or None,
         within=context.resource,
     )
-    return LabelsOut(accepted=len(recorded.labels), labels=recorded.labels, triggered=recorded.triggered)
+    return labels_view(recorded.labels, recorded.triggered)

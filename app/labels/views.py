@@ -24,6 +24,10 @@ def label_view(event: Mapping[str, Any], key: str) -> LabelOut:
     return LabelOut(**event, key=key)
 
 
+def labels_view(labels: list[LabelOut], triggered: list[str]) -> LabelsOut:
+    return LabelsOut(accepted=len(labels), labels=labels, triggered=triggered)
+
+
 def labels_with_jobs(services: Services, session: Session, first: First) -> LabelsOut:
     query = select(Job).where(Job.id.in_(first["triggered"])).order_by(Job.id)
     return LabelsOut(**{**first, "jobs": [job_view(session, job) for job in session.scalars(query)]})

@@ -1,4 +1,4 @@
 """What there is to choose from: models, posteriors, acquisitions and selections, as REST fields made of the registries.
 
-From outside use `schemas`.
+From outside use `schemas`, and `unions` for a field that is one of several objects by name.
 """

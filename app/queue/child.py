@@ -19,6 +19,7 @@ from importlib import import_module
 from app.db.engine import Database
 from app.queue.channel import Channel, Message
 from app.queue.context import JobContext, perform
+from app.queue.handlers import LISTENERS
 from app.settings import Settings
 from app.supervisor import die_with_parent
 
@@ -49,6 +50,7 @@ class Child:
             context.send(outcome)
 
     def _handle(self, context: JobContext) -> None:
+        import_module(LISTENERS)  # jobs publish events
         load(self._handlers[context.kind])(context)
 
     def _listen(self) -> None:

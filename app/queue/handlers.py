@@ -11,13 +11,13 @@ HANDLERS = {
     "sweep_storage": "app.housekeeping.sweep:sweep_storage",
     "train_ensemble": "app.ensembles.train:train_ensemble",
 }
-LISTENERS = "app.listeners"  # a process that runs jobs imports it, for jobs publish events
+LISTENERS = "app.listeners"  # who runs jobs imports it, for jobs publish events
 QUEUES = {
     "design": ("app.sessions.propose",),
-    "ingest": (LISTENERS, "app.pools.ingest"),
-    "score": (LISTENERS, "app.rankings.run", "app.ensembles.predict", "app.rankings.score_shards:prepare"),
+    "ingest": ("app.pools.ingest",),
+    "score": ("app.rankings.run", "app.ensembles.predict", "app.rankings.score_shards:prepare"),
     "simulate": ("app.simulations.simulate",),
-    "train": (LISTENERS, "app.ensembles.train"),
+    "train": ("app.ensembles.train",),
 }
 """The queues, and what a worker's child imports, or calls with the settings, ahead of its first job, so that no job
 waits for it. Simulations have a queue of their own: a participant who waits for a proposal must not wait for one."""

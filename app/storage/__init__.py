@@ -1,6 +1,7 @@
 """Objects by key, local or S3; readers of uploaded files; the pool format.
 
-From outside use the names below, `readers`, `errors`, and `texts` for what is written beside rows.
+From outside use `objects`, `pools` and `cache` (the names below are theirs), `readers`, `errors`, and `texts` for what
+is written beside rows.
 """
 
 from app.storage.cache import DiskCache

@@ -1,7 +1,7 @@
 """Which rows are worth a label: scores (`ACQUISITIONS`) and ways to pick k of them (`SELECTIONS`).
 
-From outside use the names below, and `fused.kernels` for several scores in one pass. Adding a score or a selection is a
-file and a line here.
+From outside use the names below; ranking also uses `entries`, `progress`, and `fused.kernels`, several scores in one
+pass. Adding a score or a selection is a file and a line here.
 """
 
 from typing import Any

@@ -4,7 +4,8 @@ measurement, report its outcome, repeat.
 Axes: P points of the parameters, J designs, Y outcomes (or quadrature nodes), O outcome variables, D design variables.
 Nats throughout. Everything is float64 on the CPU, and a function of the spec, its seed and the observations alone.
 
-From outside use the names below. The folders follow a question: `spec`, `belief`, `information`, `search`.
+From outside use the names below, and `simulate.check_truth`. The folders follow a question: `spec`, `belief`,
+`information`, `search`.
 """
 
 from bensemble_core.design.belief.belief import Belief, summary

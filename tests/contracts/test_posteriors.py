@@ -41,7 +41,7 @@ LINEAR: dict[str, dict[str, Any]] = {  # what else it takes to reach what an ent
     "snapshot_ensemble": {"cycles": 2, "epochs": 1500},  # each cycle has to arrive
 }
 AT_THE_MAP = ("map", "deep_ensemble", "snapshot_ensemble", "swa")  # whose members are the MAP of a linear model
-OF_ITS_OWN = {  # the test of REFERENCE.md for an entry that aims at nothing here
+OF_ITS_OWN = {  # the test against a known answer of an entry that aims at nothing here
     "mc_dropout": "test_posteriors:test_dropout_variance_of_one_linear_layer_is_the_formula",
     "swag": "averaging.test_swag:test_draws_have_the_mean_and_covariance_of_the_formula",
     "multi_swag": "averaging.test_swag:test_a_mixture_spreads_its_draws_evenly_over_its_members",

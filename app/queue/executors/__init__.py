@@ -1,8 +1,8 @@
 """How the tasks of one job run: one after another here, on processes of this machine, or on a Ray cluster.
 
 A task is plain JSON and is run by a function that is named by its path, so that any process can run it. What it makes
-goes to storage; all that comes back is how far it is. From outside use `executor_of`; each executor has a file,
-`hand` is the process at the other end.
+goes to storage; all that comes back is how far it is. From outside use `executor_of`, and `inline.Inline` for tasks
+that must run here; each executor has a file, `worker_process` is the other end of `processes`.
 """
 
 from collections.abc import Callable, Sequence
