@@ -32,7 +32,7 @@ from bensemble_core.threads import one_thread
 from bensemble_core.training.early_stopping import have_stopped, hold_out, remember
 from bensemble_core.training.max_norm import limit, limited_weights
 from bensemble_core.training.objectives import Batch, Objective, log_joint
-from bensemble_core.training.resuming import checked, stamped
+from bensemble_core.training.resuming import restore, stamp
 from bensemble_core.types import Data, Problem, Report, Tensors, Transform, silent
 
 Schedule: TypeAlias = Callable[[float], float]  # share of the steps done -> factor on the learning rate
@@ -247,10 +247,10 @@ class _State:
             **above("best/", self.best),
             **above("kept/", self.kept),
         }
-        return stamped(state, self._settings(), self._given())
+        return stamp(state, self._settings(), self._given())
 
     def restore(self, state: Tensors) -> None:
-        own = checked(state, self._settings(), self._given(), self.device)
+        own = restore(state, self._settings(), self._given(), self.device)
         self.step = int(own["step"])
         self.fixed = below("fixed/", own)
         for part, found in ((self.theta, "theta/"), (self.moment1, "moment1/"), (self.moment2, "moment2/")):

@@ -21,14 +21,14 @@ _PROJECTED = 1 << 20  # numbers of a tensor that are looked at, evenly spread ov
 _TOLERANCE = 1e-5  # of a tensor's norm
 
 
-def stamped(tensors: Tensors, settings: object, data: Sequence[Tensor]) -> dict[str, Tensor]:
+def stamp(tensors: Tensors, settings: object, data: Sequence[Tensor]) -> dict[str, Tensor]:
     """A snapshot of our own: copies of the tensors, and the marks."""
     own = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     marks = (torch.tensor(_hash(settings)), _projections(data)[:, 0], torch.tensor(_hash(_outline(own))))
     return own | dict(zip(_MARKS, marks, strict=True))
 
 
-def checked(snapshot: Tensors, settings: object, data: Sequence[Tensor], device: torch.device) -> dict[str, Tensor]:
+def restore(snapshot: Tensors, settings: object, data: Sequence[Tensor], device: torch.device) -> dict[str, Tensor]:
     """Its tensors, as copies on the device; InvalidSnapshot unless it is a whole snapshot of this training."""
     own = {name: tensor.detach().clone() for name, tensor in snapshot.items() if name not in _MARKS}
     if any(mark not in snapshot for mark in _MARKS) or int(snapshot[_CONTENTS]) != _hash(_outline(own)):

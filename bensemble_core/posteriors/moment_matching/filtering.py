@@ -26,7 +26,7 @@ from bensemble_core.posteriors.moment_matching.propagation import (
     with_ones,
 )
 from bensemble_core.randomness import permutation
-from bensemble_core.training.resuming import checked, stamped
+from bensemble_core.training.resuming import restore, stamp
 from bensemble_core.types import Data, Report, Tensors
 
 NOISE, PRIOR = "gamma/noise", "gamma/prior"
@@ -126,10 +126,10 @@ class Filter:
 
     def snapshot(self) -> dict[str, Tensor]:
         header = {"step": torch.tensor(self.step), "seeds": torch.tensor(self.seeds)}
-        return stamped(header | above("state/", self._named()), self._settings(), (*self.x, *self.y))
+        return stamp(header | above("state/", self._named()), self._settings(), (*self.x, *self.y))
 
     def restore(self, snapshot: Tensors) -> None:
-        own = checked(snapshot, self._settings(), (*self.x, *self.y), self.fixed_noise.device)
+        own = restore(snapshot, self._settings(), (*self.x, *self.y), self.fixed_noise.device)
         self.step = int(own["step"])
         self.state = {k: own[f"state/{k}"] for k in self.state}
         self.means, self.variances = (join(self.layers, self.state, prefix) for prefix in ("", VARIANCE))
