@@ -214,7 +214,8 @@ class Posterior(Protocol):
     """HOW it is inferred: a frozen dataclass of hyper-parameters; holds no data and no weights.
 
     `aims` says what the draws converge to on a linear-Gaussian problem: the exact posterior, the best factorised one,
-    or nothing (a point, or a spread with no such promise). Data handed to `fit` is standardised by `problem`.
+    or nothing (a point, a fixed number of members, or a spread with no such promise). Data handed to `fit` is
+    standardised by `problem`.
     """
 
     aims: ClassVar[Aim]

@@ -19,7 +19,13 @@ class Networks(Descent):
 
     A method adds its name and options, and overrides what it does otherwise: `run` (what the descent is given: where
     networks start, the objective, the learning rate), `state` (what is kept of its end), `sample`. Whoever keeps more
-    than plain networks overrides `expected` too, and who passes over the rows more often `cost`.
+    than plain networks overrides `expected` too, and who passes over the rows more often `cost`. A method whose members
+    or iterates belong together refuses `patience` in `check`: it keeps each network at an epoch of its own.
+
+    What a `Run` may vary, and who does: `theta`, where networks start (mc_dropout, batch_ensemble); `rows` and
+    `targets` of each network (deep_ensemble); `objective`, what is minimised (deep_ensemble, batch_ensemble);
+    `transform`, how the network is computed (mc_dropout); `schedule`, the learning rate, and `watch`, what is kept
+    after an epoch (snapshot_ensemble, swag).
     """
 
     aims: ClassVar[Aim] = "none"

@@ -25,7 +25,11 @@ class Batch:
 
 
 class Objective(Protocol):
-    """Loss per row of each member, [M]."""
+    """Loss per row of each member, [M]: −(1/N) of a log joint or a bound, N the rows of the data.
+
+    It is given the members of `batch.group`, all at once or one at a time as the network allows, and so must not mix
+    them. θ has the network's tensors and, where it is learnt, the likelihood's own noise (`split_extra`).
+    """
 
     def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor: ...
 

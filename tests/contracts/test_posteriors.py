@@ -142,6 +142,7 @@ def test_draws_on_a_conjugate_problem_are_what_the_entry_aims_at(name: str) -> N
 @pytest.mark.parametrize("name", [name for name in NAMES if bc.POSTERIORS[name].aims == "none"])
 def test_an_entry_that_aims_at_nothing_is_the_map_of_a_linear_model_or_has_a_test_of_its_own(name: str) -> None:
     if name not in AT_THE_MAP:
+        assert name in OF_ITS_OWN, f"add {name!r} to AT_THE_MAP or, as 'family.test_file:test_name', to OF_ITS_OWN"
         assert callable(resolve_name(f"tests.core.posteriors.{OF_ITS_OWN[name]}"))
         return
     _, _, mean, _ = conjugate()
