@@ -12,9 +12,10 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
+from pkgutil import resolve_name
 
 from app.db.engine import Database
 from app.queue.channel import Channel, Message
@@ -51,7 +52,7 @@ class Child:
 
     def _handle(self, context: JobContext) -> None:
         import_module(LISTENERS)  # jobs publish events
-        load(self._handlers[context.kind])(context)
+        resolve_name(self._handlers[context.kind])(context)
 
     def _listen(self) -> None:
         try:
@@ -92,13 +93,6 @@ class ChannelHandler(logging.Handler):
             self._channel.send({"say": "log", **line})
         except OSError:
             self.handleError(record)
-
-
-def load(path: str) -> Callable[..., None]:
-    """The function of that name: "app.rankings.run:rank_pool"."""
-    module, _, name = path.partition(":")
-    found: Callable[..., None] = getattr(import_module(module), name)
-    return found
 
 
 def warm_up(settings: Settings, preload: list[str]) -> None:

@@ -3,10 +3,10 @@ handler that hangs or crashes takes the caller with it, and a lease is not renew
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pkgutil import resolve_name
 
 from app.db.engine import Database
 from app.queue import queue
-from app.queue.child import load
 from app.queue.context import JobContext, perform
 from app.queue.handlers import LISTENERS
 from app.queue.outcome import write_end
@@ -48,7 +48,7 @@ def run_one(database: Database, settings: Settings, queues: Sequence[str], handl
         send=lambda _: None,
     )
     import_module(LISTENERS)
-    outcome = perform(load(handlers[job.kind]), context)
+    outcome = perform(resolve_name(handlers[job.kind]), context)
     with database.write() as session:
         write_end(session, settings, job, outcome)
     return job.id

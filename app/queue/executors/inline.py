@@ -1,14 +1,14 @@
 """One task after another in this process, with all of torch's threads."""
 
 from collections.abc import Sequence
+from pkgutil import resolve_name
 
-from app.queue.child import load
 from app.queue.executors import RowsDone, Task
 
 
 class Inline:
     def run(self, function: str, tasks: Sequence[Task], report: RowsDone) -> None:
-        work, done = load(function), 0
+        work, done = resolve_name(function), 0
         for task in tasks:
 
             def tell(n_rows: int, before: int = done) -> None:
@@ -19,7 +19,7 @@ class Inline:
         report(done)
 
     def prepare(self, function: str) -> None:
-        load(function)({"n_rows": 0}, lambda n_rows: None)
+        resolve_name(function)({"n_rows": 0}, lambda n_rows: None)
 
     def close(self) -> None:
         pass

@@ -67,11 +67,12 @@ class Actor:
 
     def run(self, function: str, task: Task) -> tuple[str, bool] | None:
         """What went wrong, as text: an exception of ours could not be read by a driver of another version."""
-        from app.queue.child import load
+        from pkgutil import resolve_name
+
         from app.queue.executors import describe, is_final
 
         try:
-            load(function)(task, lambda n_rows: None)
+            resolve_name(function)(task, lambda n_rows: None)
         except Exception as error:
             return describe(error), is_final(error)
         return None

@@ -8,9 +8,9 @@ import signal
 import socket
 import sys
 import time
+from pkgutil import resolve_name
 
 from app.queue.channel import Channel
-from app.queue.child import load
 from app.queue.executors import describe, is_final
 from app.supervisor import die_with_parent
 
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
             return
         for message in messages:
             try:
-                load(message["function"])(message["task"], Teller(channel))
+                resolve_name(message["function"])(message["task"], Teller(channel))
             except Exception as error:
                 channel.send({"error": describe(error), "is_final": is_final(error)})
             else:

@@ -233,7 +233,7 @@ def test_every_task_runs_once_and_the_rows_add_up(kind: str, tmp_path: Path, pro
 
 def test_processes_are_made_ready_ahead_of_the_first_task(tmp_path: Path, processes: Processes) -> None:
     processes.prepare("tests.app.rankings.test_rankings:breathe")
-    ready = {child.pid for child in psutil.Process().children() if "hand" in " ".join(child.cmdline())}
+    ready = {child.pid for child in psutil.Process().children() if "worker_process" in " ".join(child.cmdline())}
     assert len(ready) == 2
     told: list[int] = []
     tasks = [{"n_rows": 5, "path": str(tmp_path / str(i))} for i in range(6)]
@@ -267,7 +267,7 @@ def test_a_process_that_fails_dies_or_is_cancelled_ends_the_work(processes: Proc
 
     with pytest.raises(Enough):
         processes.run("tests.app.rankings.test_rankings:hang", [{"n_rows": 1}] * 2, cancel)
-    assert not [child for child in psutil.Process().children() if "hand" in " ".join(child.cmdline())]
+    assert not [child for child in psutil.Process().children() if "worker_process" in " ".join(child.cmdline())]
 
 
 def test_every_executor_gives_the_same_ranking(database: Database, make_service: Any) -> None:
@@ -283,7 +283,7 @@ def test_every_executor_gives_the_same_ranking(database: Database, make_service:
         assert rank(service, pool_id, **wanted)["items"] == inline["items"]
     finally:
         close_executor()
-    assert not [child for child in psutil.Process().children() if "hand" in " ".join(child.cmdline())]
+    assert not [child for child in psutil.Process().children() if "worker_process" in " ".join(child.cmdline())]
 
 
 @pytest.mark.parametrize("selection", ["typiclust", "kcenter"])

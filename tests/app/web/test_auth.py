@@ -95,6 +95,7 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/sessions/{session_id}/eig"): "read",
     ("GET", "/v1/sessions/{session_id}/stop"): "read",
     ("GET", "/v1/sessions/{session_id}/rounds"): "read",
+    ("GET", "/v1/sessions/{session_id}/trials"): "read",
     ("GET", "/v1/projects/{project_id}/jobs"): "read",
     ("GET", "/v1/jobs/{job_id}"): "read",
     ("POST", "/v1/jobs/{job_id}/cancel"): "write",
