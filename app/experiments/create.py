@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from sqlalchemy import exists, select, update
 from sqlalchemy.orm import Session
 
@@ -10,11 +9,11 @@ from app.db.tables import DesignSession, Experiment, Observation, Proposal
 from app.db.types import new_id
 from app.errors import Conflict, Malformed
 from app.experiments.refusals import refusals
-from app.experiments.schemas import DesignVariable, ExperimentChange, ModelOut, OutcomeVariable
+from app.experiments.schemas import ExperimentChange, ModelOut
+from app.experiments.views import model_view
 from app.queue.context import storable
 from app.settings import Settings
 from bensemble_core import design
-from bensemble_core.design.spec.spaces import Variable
 
 MAX_NAME = 200
 PROBE_SECONDS = 20.0  # fifty times what any model of the catalogue takes
@@ -43,7 +42,7 @@ def understood(settings: Settings, spec: dict[str, Any]) -> ModelOut:
     """What a spec says, as long as a proposal may compute: whoever only asks keeps no thread from those who measure."""
     try:
         with design.limited(settings.design_seconds):
-            return describe(checked(spec), settings.max_design_work)
+            return model_view(checked(spec), settings.max_design_work)
     except design.TooMuchWork as error:
         raise Conflict(
             f"to try this model out takes more than {error.seconds:g} s of computing; take fewer values of its "
@@ -77,51 +76,3 @@ def change_experiment(
         row.spec, row.spec_hash = dict(wanted.spec or {}), made.hash
     session.flush()
     return row
-
-
-def describe(experiment: design.Experiment, cap: float) -> ModelOut:
-    model = experiment.spec.model
-    work = experiment.work()
-    with refusals():
-        belief = experiment.posterior().method
-        method = experiment.method(_some_design(experiment))
-    return ModelOut(
-        name=experiment.spec.name,
-        spec_hash=experiment.hash,
-        parameters=list(model.prior.names),
-        targets=list(model.prior.targets),
-        designs=[_variable(variable) for variable in model.space.variables],
-        n_designs=len(model.space.all()) if model.space.is_listed else None,
-        outcomes=[
-            OutcomeVariable(
-                name=outcome.name,
-                family=_family(experiment, outcome.name),
-                is_discrete=outcome.family.is_discrete,
-                labels=list(outcome.labels),
-            )
-            for outcome in model.outcomes
-        ],
-        eig_method=method,
-        belief=belief,
-        evaluations=work.evaluations,
-        explanation=work.explanation,
-        is_job=work.evaluations > cap,
-    )
-
-
-def _family(experiment: design.Experiment, name: str) -> str:
-    stated = experiment.spec.source.get("outcome", {}).get(name)
-    return str(stated["family"]) if stated is not None else "table"
-
-
-def _some_design(experiment: design.Experiment) -> dict[str, Any]:
-    space = experiment.spec.model.space
-    row = space.all()[0] if space.is_listed else space.from_unit(torch.full((1, len(space.variables)), 0.5).double())[0]
-    return space.decode(row.tolist())
-
-
-def _variable(variable: Variable) -> DesignVariable:
-    if variable.kind == "values":
-        values = list(variable.labels) or [variable.decode(value) for value in variable.values]
-        return DesignVariable(name=variable.name, kind="values", values=values)
-    return DesignVariable(name=variable.name, kind=variable.kind, low=variable.low, high=variable.high)

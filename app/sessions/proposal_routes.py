@@ -4,29 +4,18 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
-from app.db.tables import DesignSession, Job, Proposal
-from app.services import Services
+from app.db.tables import DesignSession, Proposal
 from app.sessions.abandon import abandon_proposal
 from app.sessions.propose import Expensive, propose_designs
 from app.sessions.schemas import AbandonIn, ExpensiveOut, ProposalBase, ProposalIn, ProposalOut
-from app.sessions.views import proposal_view, proposals_of_job, proposals_view
+from app.sessions.views import expensive_view, proposal_view, proposals_view, proposed_view
 from app.web.dependencies import Context, EdgeRoute, computes, on
-from app.web.job_view import job_view
 from app.web.paging import Cursor, Limit, Page, page_by_id
 from app.web.problems import problems, problems_of_change
-from app.web.waiting import First, its_job, waits_for
+from app.web.waiting import its_job, waits_for
 
 router = APIRouter(prefix="/v1", tags=["sessions"], route_class=EdgeRoute)
-
-
-def _proposed(services: Services, session: Session, first: First) -> ExpensiveOut | Response:
-    """As if it had been computed in the request, once the job has succeeded."""
-    job = session.get_one(Job, first["job"]["id"])
-    if (made := proposals_of_job(session, job)) is not None:
-        return Response(made.model_dump_json(), 201, media_type="application/json")
-    return ExpensiveOut(**{**first, "job": job_view(session, job)})
 
 
 @router.post(
@@ -41,7 +30,7 @@ def _proposed(services: Services, session: Session, first: First) -> ExpensiveOu
     operation_id="propose_design",
     summary="Propose what to run next",
 )
-@waits_for(its_job, _proposed)
+@waits_for(its_job, proposed_view)
 @computes
 def post_proposal(
     session_id: str,
@@ -56,12 +45,7 @@ def post_proposal(
     found = propose_designs(context.services, context.session, session_id, wanted, cap=cap)
     if not isinstance(found, Expensive):
         return proposals_view(found)
-    body = ExpensiveOut(
-        job=job_view(context.session, found.job),
-        evaluations=found.work.evaluations,
-        cap=cap,
-        explanation=found.reason,
-    )
+    body = expensive_view(context.session, found, cap=cap)
     headers = {"Location": f"/v1/jobs/{found.job.id}"}
     return Response(body.model_dump_json(), 202, headers=headers, media_type="application/json")
 

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Sequence
 
+from fastapi import Response
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -12,9 +13,10 @@ from app.db.jobs import FAILED
 from app.db.tables import DesignSession, Job, Observation, Proposal
 from app.db.types import CLOCK
 from app.services import Services
+from app.sessions.propose import Expensive
 from app.sessions.read_trials import Columns
 from app.sessions.record import Recorded
-from app.sessions.schemas import ObservationOut, ProposalBase, ProposalOut, SessionOut, TrialOut
+from app.sessions.schemas import ExpensiveOut, ObservationOut, ProposalBase, ProposalOut, SessionOut, TrialOut
 from app.web.csv import cell
 from app.web.job_view import job_view
 from app.web.waiting import First
@@ -132,3 +134,17 @@ def trials_csv(trials: list[TrialOut], columns: Columns) -> str:
         plain = [value if not isinstance(value, dict) else json.dumps(value) for value in ran]
         writer.writerow(map(cell, [each.n, *plain, *told, *(getattr(each, name) for name in fields)]))
     return buffer.getvalue()
+
+
+def proposed_view(services: Services, session: Session, first: First) -> ExpensiveOut | Response:
+    """As if it had been computed in the request, once the job has succeeded."""
+    job = session.get_one(Job, first["job"]["id"])
+    if (made := proposals_of_job(session, job)) is not None:
+        return Response(made.model_dump_json(), 201, media_type="application/json")
+    return ExpensiveOut(**{**first, "job": job_view(session, job)})
+
+
+def expensive_view(session: Session, found: Expensive, *, cap: float) -> ExpensiveOut:
+    return ExpensiveOut(
+        job=job_view(session, found.job), evaluations=found.work.evaluations, cap=cap, explanation=found.reason
+    )

@@ -4,24 +4,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Response
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from app.db.tables import Experiment, Job, Simulation
-from app.services import Services
 from app.simulations.schemas import SimulationIn, SimulationJobOut, SimulationOut
 from app.simulations.simulate import check_simulation, request_simulation
-from app.simulations.views import simulation_view
+from app.simulations.views import simulation_job_view, simulation_view
 from app.web.dependencies import Context, EdgeRoute, computes, on
-from app.web.job_view import job_view
 from app.web.paging import Cursor, Limit, Page, page_by_id
 from app.web.problems import problems, problems_of_change
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
-
-
-def _simulation(services: Services, session: Session, *, job: Job, simulation: Simulation) -> SimulationJobOut:
-    return SimulationJobOut(job=job_view(session, job), simulation=simulation_view(session, simulation))
 
 
 @router.post(
@@ -31,7 +24,7 @@ def _simulation(services: Services, session: Session, *, job: Job, simulation: S
     operation_id="create_simulation",
     summary="Simulate an experiment",
 )
-@waits(_simulation, job=Job, simulation=Simulation)
+@waits(simulation_job_view, job=Job, simulation=Simulation)
 @computes
 def post_simulation(
     experiment_id: str,
@@ -44,7 +37,7 @@ def post_simulation(
     check_simulation(context.services, context.resource, wanted)
     request = request_simulation(context.session, experiment_id, wanted)
     response.headers["Location"] = f"/v1/jobs/{request.job.id}"
-    return _simulation(context.services, context.session, job=request.job, simulation=request.simulation)
+    return simulation_job_view(context.services, context.session, job=request.job, simulation=request.simulation)
 
 
 @router.get(

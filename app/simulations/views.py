@@ -2,9 +2,10 @@
 
 from sqlalchemy.orm import Session
 
-from app.db.tables import Simulation, SimulationResult
-from app.simulations.schemas import SimulationOut
-from app.web.job_view import job_state
+from app.db.tables import Job, Simulation, SimulationResult
+from app.services import Services
+from app.simulations.schemas import SimulationJobOut, SimulationOut
+from app.web.job_view import job_state, job_view
 
 
 def simulation_view(session: Session, row: Simulation) -> SimulationOut:
@@ -21,3 +22,7 @@ def simulation_view(session: Session, row: Simulation) -> SimulationOut:
         error=error,
         created_at=row.created_at,
     )
+
+
+def simulation_job_view(services: Services, session: Session, *, job: Job, simulation: Simulation) -> SimulationJobOut:
+    return SimulationJobOut(job=job_view(session, job), simulation=simulation_view(session, simulation))
