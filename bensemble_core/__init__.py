@@ -52,7 +52,7 @@ from bensemble_core.predictive.calibration import Calibration, calibrate
 from bensemble_core.priors import Normal
 from bensemble_core.ranking import Ranking, choose, conclude, rank, score, score_columns
 from bensemble_core.tuning import Trial, Tuned, tune
-from bensemble_core.types import Data, Family, Posterior, Problem
+from bensemble_core.types import Data, Diagnostics, Family, Posterior, Problem
 
 try:
     __version__ = version("bensemble-service")  # pyproject.toml says which
@@ -78,6 +78,7 @@ __all__ = [
     "CategoricalPredictive",
     "Data",
     "DeepEnsemble",
+    "Diagnostics",
     "Ensemble",
     "Family",
     "Fitted",

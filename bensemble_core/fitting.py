@@ -29,6 +29,8 @@ from bensemble_core.types import (
     Bounds,
     Checks,
     Data,
+    Diagnoses,
+    Diagnostics,
     Evidence,
     FitsSplits,
     FunctionSpace,
@@ -76,16 +78,18 @@ class Fitted(Described):
     def sample(self, n: int | None = None, *, seed: int = 0, at_most: bool = False) -> Ensemble:
         """Exactly n draws of a density (20 unless given); min(n, S) evenly thinned of a method that keeps S members.
 
-        Where that is fewer than were asked for, `Ensemble.notes` says so, unless n was meant as `at_most`.
+        Where that is fewer than were asked for, `Ensemble.notes` says so, unless n was meant as `at_most`; and it
+        repeats the warnings of `diagnostics`.
         """
         wanted = _DRAWS if n is None else options.whole(n, "the number of members")
         if wanted < 1:
             raise InvalidOption(f"sample draws at least 1 member, got {wanted}")
         drawn = self.posterior.sample(self.problem, self.state, wanted, rng=generator(seed, _SAMPLE))
-        if n is None or at_most or drawn.n_members >= wanted:
-            return drawn
-        note = f"{wanted} members were asked for and {drawn.n_members} drawn: this {self.posterior.name} keeps no more"
-        return replace(drawn, notes=(*drawn.notes, note))
+        notes = self.diagnostics.warnings
+        if not (n is None or at_most or drawn.n_members >= wanted):
+            had = f"{wanted} members were asked for and {drawn.n_members} drawn"
+            notes = (*notes, f"{had}: this {self.posterior.name} keeps no more")
+        return replace(drawn, notes=(*drawn.notes, *notes)) if notes else drawn
 
     @own_modes()
     def predict(self, x: Rows) -> Predictive:
@@ -171,6 +175,13 @@ class Fitted(Described):
         if not isinstance(self.posterior, Evidence):
             raise InvalidOption(f"{self.posterior.name} has no log evidence; laplace has")
         return self.posterior.log_evidence(self.problem, self.state)
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        """How far the draws can be trusted: `values` by name and `warnings`; empty for a method that does not tell."""
+        if not isinstance(self.posterior, Diagnoses):
+            return Diagnostics()
+        return self.posterior.diagnose(self.problem, self.state)
 
     @own_modes()
     def function_variance(self, x: Rows, *, joint: bool = False) -> Tensor:

@@ -9,7 +9,7 @@ Axes, everywhere in this order: M members, N rows, C classes, D inputs, T target
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -303,6 +303,24 @@ class Evidence(Protocol):
     """A posterior that knows log p(D), exactly or by its own approximation: `Fitted.log_evidence` gives it."""
 
     def log_evidence(self, problem: Problem, state: Tensors) -> float: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnostics:
+    """What a method knows of how far its draws can be trusted: numbers by name, and a sentence for each doubt."""
+
+    values: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Diagnoses(Protocol):
+    """A posterior that can tell whether its draws are to be trusted: `Fitted.diagnostics` gives it.
+
+    The numbers are tensors of the state, `diagnostics/<name>` [1], so that files keep them.
+    """
+
+    def diagnose(self, problem: Problem, state: Tensors) -> Diagnostics: ...
 
 
 @runtime_checkable
