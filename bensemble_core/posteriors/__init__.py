@@ -18,6 +18,10 @@ from bensemble_core.posteriors.ensembles.snapshot import SnapshotEnsemble
 from bensemble_core.posteriors.laplace.laplace import Laplace
 from bensemble_core.posteriors.moment_matching.pbp import PBP
 from bensemble_core.posteriors.point import MAP
+from bensemble_core.posteriors.sampling.hmc import HMC
+from bensemble_core.posteriors.sampling.metropolis import Annealing, Metropolis
+from bensemble_core.posteriors.sampling.sghmc import SGHMC
+from bensemble_core.posteriors.sampling.sgld import SGLD
 from bensemble_core.posteriors.variational.mfvi import MFVI, prune
 from bensemble_core.posteriors.variational.renyi import Renyi
 from bensemble_core.types import Posterior
@@ -36,20 +40,30 @@ POSTERIORS: dict[str, type[Any]] = {
     "pbp": PBP,
     "batch_ensemble": BatchEnsemble,
     "rank1_bnn": Rank1BNN,
+    "hmc": HMC,
+    "sgld": SGLD,
+    "sghmc": SGHMC,
+    "metropolis": Metropolis,
+    "annealing": Annealing,
 }
 options.document(*POSTERIORS.values())
 
 __all__ = [
+    "HMC",
     "MAP",
     "MFVI",
     "PBP",
     "POSTERIORS",
+    "SGHMC",
+    "SGLD",
     "SWA",
     "SWAG",
+    "Annealing",
     "BatchEnsemble",
     "DeepEnsemble",
     "Laplace",
     "MCDropout",
+    "Metropolis",
     "MultiSWAG",
     "Rank1BNN",
     "Renyi",

@@ -32,7 +32,7 @@ from bensemble_core.threads import one_thread
 from bensemble_core.training.early_stopping import have_stopped, hold_out, remember
 from bensemble_core.training.max_norm import limit, limited_weights
 from bensemble_core.training.objectives import Batch, Objective, log_joint
-from bensemble_core.training.resuming import restore, stamp
+from bensemble_core.training.resuming import numbers_of, restore, stamp, words_of
 from bensemble_core.types import Data, Problem, Report, Tensors, Transform, silent
 
 Schedule: TypeAlias = Callable[[float], float]  # share of the steps done -> factor on the learning rate
@@ -367,19 +367,13 @@ class _State:
         return torch.stack(made)
 
     def _given(self) -> tuple[Tensor, ...]:
-        """The rows, and how they were standardised."""
-        scaling, likelihood = self.problem.scaling, self.problem.likelihood
-        moments = [torch.tensor(getattr(likelihood, name, ()), dtype=torch.float64) for name in ("mean", "scale")]
-        of_rows = () if scaling is None else (scaling.mean, scaling.scale)
-        return self.data.x, self.data.y, *moments, *of_rows
+        return numbers_of(self.problem, self.data)
 
     def _settings(self) -> tuple[object, ...]:
         """What a snapshot has to agree in, beside the numbers of `_given`."""
-        likelihood = self.problem.likelihood
-        given = (type(likelihood).__name__, *(getattr(likelihood, name, None) for name in ("noise", "learn_noise")))
-        prior = None if self.problem.prior is None else self.problem.prior.to_json()
+        prior, likelihood = words_of(self.problem)
         network = [(k, v.shape[1:], str(v.dtype)) for k, v in self.theta.items()]
-        return (self.options, self.seeds, self.n_rows, network, prior, given, self.data.augment is not None)
+        return (self.options, self.seeds, self.n_rows, network, prior, likelihood, self.data.augment is not None)
 
 
 _SCHEDULES: dict[str, Schedule] = {

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bensemble_core.errors import InvalidSnapshot
 from bensemble_core.randomness import generator
-from bensemble_core.types import Tensors
+from bensemble_core.types import Data, Problem, Tensors
 
 _FINGERPRINT, _ROWS, _CONTENTS = "fingerprint", "rows", "contents"
 _MARKS = (_FINGERPRINT, _ROWS, _CONTENTS)
@@ -42,6 +42,20 @@ def restore(snapshot: Tensors, settings: object, data: Sequence[Tensor], device:
             "the call that made it, or start afresh without resume"
         )
     return {name: tensor.to(device) for name, tensor in own.items()}
+
+
+def numbers_of(problem: Problem, data: Data) -> tuple[Tensor, ...]:
+    """The rows of a training, and how they were standardised."""
+    moments = [torch.tensor(getattr(problem.likelihood, name, ()), dtype=torch.float64) for name in ("mean", "scale")]
+    of_rows = () if problem.scaling is None else (problem.scaling.mean, problem.scaling.scale)
+    return data.x, data.y, *moments, *of_rows
+
+
+def words_of(problem: Problem) -> tuple[object, tuple[object, ...]]:
+    """The prior and the likelihood that were asked for."""
+    likelihood = problem.likelihood
+    asked = (type(likelihood).__name__, *(getattr(likelihood, name, None) for name in ("noise", "learn_noise")))
+    return None if problem.prior is None else problem.prior.to_json(), asked
 
 
 def _projections(data: Sequence[Tensor]) -> Tensor:
