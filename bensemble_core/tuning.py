@@ -310,7 +310,7 @@ def _check(posterior: Posterior, family: Family, metric: str, trials: int, n_mem
 
 
 def _with_classes(likelihood: Likelihood, y: Tensor, model: AnyModel) -> Likelihood:
-    """All labels tell the number of classes, the ones held out too."""
+    """The likelihood with the number of classes in all labels, those held out included."""
     if isinstance(likelihood, Categorical) and not isinstance(model, nn.Module):
         return likelihood.bind(y, n_outputs=None, standardise=False)
     return likelihood

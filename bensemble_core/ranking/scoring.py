@@ -13,7 +13,7 @@ from torch import Tensor
 from bensemble_core.acquisition import ACQUISITIONS, resolve_acquisition, resolve_pair
 from bensemble_core.acquisition.entries import Entry, Rows, SelectionEntry
 from bensemble_core.acquisition.fused import kernels
-from bensemble_core.acquisition.progress import EVERY
+from bensemble_core.acquisition.progress import REPORT_SECONDS
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.options import seed_of
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, join
@@ -122,15 +122,15 @@ def score_shards(
     aim = _target(ensemble, target, acquisitions)
     predicting = ensemble if "ensemble" in needs else None
     total, done = sum(map(len, shards)), 0
-    said, turn = time.monotonic(), Lock()
+    reported, lock = time.monotonic(), Lock()
 
     def tick() -> None:
-        """From whichever thread takes long over a chunk; what the report raises ends that chunk, and so all of it."""
-        nonlocal said
-        with turn:
-            if report is not None and time.monotonic() - said >= EVERY:
+        """Called by any thread within a long chunk; an exception of the report ends it, and so all scoring."""
+        nonlocal reported
+        with lock:
+            if report is not None and time.monotonic() - reported >= REPORT_SECONDS:
                 report(done, total, f"scored {done} of {total} rows")
-                said = time.monotonic()
+                reported = time.monotonic()
 
     def chunks() -> Iterator[tuple[Array, Rows]]:
         first = first_row
@@ -157,7 +157,7 @@ def score_shards(
         parts.append(part)
         done += part.shape[1]
         if report is not None:
-            with turn:
+            with lock:
                 report(done, total, f"scored {done} of {total} rows")
     return torch.cat(parts, dim=1) if parts else torch.empty(len(acquisitions), 0)
 

@@ -39,7 +39,7 @@ Schedule: TypeAlias = Callable[[float], float]  # share of the steps done -> fac
 Watch: TypeAlias = Callable[[int, Tensors, Tensors, dict[str, Tensor]], None]  # epoch, θ, fixed, what is kept
 
 _ORDER, _NOISE, _AUGMENT = 1, 2, 4  # branches of a member's seed; 3 is of early stopping
-_QUIET_SECONDS = 0.2  # longest silence between two reports, steps permitting
+_QUIET_SECONDS = 0.2  # longest time between two reports, unless a step takes longer
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 _SMALL_STEP = 1e8  # weights × rows: about 5 ms on one core
 

@@ -1,7 +1,7 @@
 """Whether a snapshot is of this training: of its settings, of its rows, and with all of its tensors.
 
 Three marks travel in a snapshot. `fingerprint` is a hash of the settings and `contents` of the names and shapes that
-follow, so that a tensor that was lost or cut is missed. `rows` are projections of the data, which another machine may
+follow, so that a tensor that was lost or cut is noticed. `rows` are projections of the data, which another machine may
 sum in another order: these are compared as numbers.
 """
 

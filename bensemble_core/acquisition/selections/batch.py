@@ -203,7 +203,7 @@ def _ceiling_notes(n_members: int, ceiling: float, gains: list[float], most: flo
         ]
     if k == 1:
         return [f"{used_up}: more than {needed:,} members are needed to tell such rows apart"]
-    n_sound = max(1, sum(told <= 0.9 * ceiling for told in itertools.accumulate(gains)))
+    n_sound = max(1, sum(joint_so_far <= 0.9 * ceiling for joint_so_far in itertools.accumulate(gains)))
     return [
         f"{used_up}: the picks after {n_sound} are noise. More than {needed:,} members are needed, up to "
         f"10^{math.ceil(most / 0.9 / math.log(10))} for a batch of this size, which are more than can be trained: ask "

@@ -25,7 +25,7 @@ from bensemble_core.types import Likelihood, Tensors
 Structure: TypeAlias = Literal["kron", "diag", "full"]
 Bias: TypeAlias = Literal["own", "joint"]
 Deltas: TypeAlias = dict[str, Tensor]  # prior precision of each parameter, []
-Heard: TypeAlias = Callable[[int, int], None]  # rows done, of how many
+RowProgress: TypeAlias = Callable[[int, int], None]  # rows done, of how many
 _ENTRIES = 4 << 20  # numbers in the largest intermediate tensor of a chunk of rows
 
 
@@ -103,7 +103,7 @@ def curvature(
     structure: Structure,
     bias: Bias = "own",
     factored: bool = False,
-    heard: Heard = lambda done, total: None,
+    progress: RowProgress = lambda done, total: None,
 ) -> tuple[list[Block], Tensor]:
     """The blocks of H over all rows of x, and the network's outputs [N, O]."""
     sums: dict[str, Tensor] = {}
@@ -123,7 +123,7 @@ def curvature(
             for name, jacobian in rest.items():
                 add_to(sums, name, jacobian.square().sum((0, 1)))
         outputs.append(record.outputs)
-        heard(done, len(x))
+        progress(done, len(x))
     if not outputs:
         outputs = [torch.zeros(0, likelihood.n_outputs, dtype=network.dtype, device=x.device)]
     return _blocks(network, sums, len(x), structure, bias, factored), torch.cat(outputs)

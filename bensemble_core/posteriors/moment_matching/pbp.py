@@ -184,7 +184,7 @@ class PBP:
     def _learns_prior(self, problem: Problem, warm: Tensors | None) -> bool:
         if self.learn_prior is not None:
             return self.learn_prior
-        if warm is not None and any(k.startswith(VARIANCE) for k in warm):  # a file does not tell who named the prior
+        if warm is not None and any(k.startswith(VARIANCE) for k in warm):  # a file does not say who named the prior
             return PRIOR in warm
         return problem.prior is DEFAULT_PRIOR
 
@@ -199,8 +199,8 @@ class PBP:
         report: Report,
     ) -> list[dict[str, Tensor]]:
         noises = [_noise_variance(p, {}) for p in problems]
-        told = [(p.prior.to_json() if p.prior else None, getattr(p.likelihood, "noise", None)) for p in problems]
-        run = Filter(layers, starts, datas, torch.stack(noises), seeds, self.epochs, told)
+        settings = [(p.prior.to_json() if p.prior else None, getattr(p.likelihood, "noise", None)) for p in problems]
+        run = Filter(layers, starts, datas, torch.stack(noises), seeds, self.epochs, settings)
         if resume is not None:
             run.restore(resume)
         run.run(report)
@@ -226,7 +226,7 @@ def _layers(problem: Problem) -> tuple[Layer, ...]:
 
 
 def _start(problem: Problem, layers: tuple[Layer, ...], seed: int, learns_prior: bool) -> dict[str, Tensor]:
-    """The prior as a state, its means perturbed where hidden units have to be told apart."""
+    """The prior as a state, its means random where hidden units would otherwise stay equal."""
     assert isinstance(problem.prior, Normal)
     rng = generator(seed, _START)
     variance = problem.prior.scale**2

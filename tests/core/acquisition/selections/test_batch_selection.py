@@ -221,7 +221,7 @@ def test_many_outcomes_of_many_classes_take_little_memory_and_are_heard_of_all_a
 ) -> None:
     """[C · S] numbers at once would be ten million; no tensor made on the way is a tenth of that."""
     monkeypatch.setattr(joint, "_CELLS", 1 << 16)
-    monkeypatch.setattr("bensemble_core.acquisition.progress.EVERY", 0.0)
+    monkeypatch.setattr("bensemble_core.acquisition.progress.REPORT_SECONDS", 0.0)
     predictive, heard = members(5, 4, 500, spread=5.0), 0
 
     def report(done: int, total: int, message: str) -> None:
