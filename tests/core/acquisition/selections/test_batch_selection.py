@@ -18,7 +18,7 @@ from bensemble_core.acquisition import BatchBald, Candidates, Context, Picks, ba
 from bensemble_core.acquisition.selections import joint
 from bensemble_core.acquisition.selections.batch import covariance_picks
 from bensemble_core.acquisition.selections.joint import Outcomes, expected_entropies, probabilities
-from bensemble_core.acquisition.selections.tie_break import luck
+from bensemble_core.acquisition.selections.tie_break import tie_keys
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, mixtures
 from bensemble_core.threads import one_thread
@@ -153,10 +153,10 @@ def test_expected_entropies_known_beforehand_change_no_gain() -> None:
     assert outcomes.gains(predictive, some[:0]).shape == (0,)
 
 
-def test_equal_gains_go_to_the_luckier_row() -> None:
+def test_equal_gains_go_to_the_row_with_the_larger_key() -> None:
     one = members(6, 1, 3).logits
     predictive = CategoricalPredictive(logits=one.expand(-1, 37, -1))
-    expected = (-luck(4, np.arange(37))).argsort()[:5]
+    expected = (-tie_keys(4, np.arange(37))).argsort()[:5]
     assert select(predictive, 5, seed=4).rows.tolist() == expected.tolist()
 
 
@@ -306,7 +306,7 @@ def test_unequal_weights_lower_what_members_can_tell() -> None:
 
 def test_one_member_tells_nothing_and_the_batch_says_so() -> None:
     picks = select(members(1, 10, 3), 3)
-    assert picks.rows.tolist() == (-luck(0, np.arange(10))).argsort()[:3].tolist()
+    assert picks.rows.tolist() == (-tie_keys(0, np.arange(10))).argsort()[:3].tolist()
     assert picks.values.tolist() == pytest.approx([0, 0, 0], abs=1e-12)
     assert "one member cannot disagree" in picks.notes[0]
 
