@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from bensemble_core.models.spec import outline
-from bensemble_core.models.transforms import CONVOLUTIONS, layers_in_order
+from bensemble_core.models.transforms import CONVOLUTIONS, join, layers_in_order, removing
 from bensemble_core.randomness import borrowed
 from bensemble_core.types import Problem, Tensors, Transform
 
@@ -118,13 +118,11 @@ class Members:
 
         hook = self.module.get_submodule(layer).register_forward_pre_hook(note, prepend=True)
         centre = getattr(self.transform, "centre", None)  # where a member is no network of its own to look into
-        try:
+        with removing([hook]):
             if centre is None:
                 self.one(member, shared, x)
             else:
                 centre(self._call, member, shared, x)
-        finally:
-            hook.remove()
         return seen[-1]
 
     def _call(self, tensors: Tensors, x: Tensor) -> Tensor:
@@ -152,7 +150,7 @@ class Dense:
         ours = False  # a product of our own, which may be overwritten
         for name, layer in self.layers:
             if isinstance(layer, nn.Linear):
-                weight, bias = tensors[_join(name, "weight")], tensors.get(_join(name, "bias"))  # [M, O, D], [M, O]
+                weight, bias = tensors[join(name, "weight")], tensors.get(join(name, "bias"))  # [M, O, D], [M, O]
                 if self.columns:
                     h = torch.bmm(weight, h) if bias is None else torch.baddbmm(bias[:, :, None], weight, h)
                 else:
@@ -165,10 +163,6 @@ class Dense:
         return h.mT if self.columns else h
 
 
-def _join(layer: str, parameter: str) -> str:
-    return f"{layer}.{parameter}" if layer else parameter
-
-
 _ELEMENTWISE = (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.Softplus, nn.Sigmoid, nn.LeakyReLU)
 
 
@@ -179,7 +173,7 @@ def _dense(module: nn.Module, stacked: Tensors, row: Tensor, *, training: bool) 
     layers = tuple(module.named_children()) if type(module) is nn.Sequential else (("", module),)
     for i, (name, layer) in enumerate(layers):
         if type(layer) is nn.Linear:
-            if any(_join(name, p) not in stacked for p, _ in layer.named_parameters(recurse=False)):
+            if any(join(name, p) not in stacked for p, _ in layer.named_parameters(recurse=False)):
                 return None  # shared or tied
         elif type(layer) is nn.Flatten:
             if i or (layer.start_dim, layer.end_dim) != (1, -1):
@@ -207,14 +201,15 @@ def gather(
     compiled: bool = False,
 ) -> Members:
     """The members of a problem, ready to run; `mode` overrules the choice (a stored plan, a test)."""
-    device = next(iter(stacked.values())).device
+    device = _device(stacked)
     module = problem.model.skeleton().to(device=device, dtype=problem.dtype)
     if transform is not None:
         module = transform.prepare(module).to(device=device, dtype=problem.dtype)
     module.train(training)
     module.requires_grad_(False)
     if mode is None:
-        mode = "vmap" if _can_vmap(problem, module, transform, stacked, shared, device) else "loop"
+        trial = Members(module=module, transform=transform, mode="vmap")
+        mode = "vmap" if _can_vmap(problem, trial, stacked, shared) else "loop"
     dense = _dense(module, stacked, zero_rows(problem, 1, device), training=training) if transform is None else None
     return Members(module=module, transform=transform, mode=mode, dense=dense, layout=layout, compiled=compiled)
 
@@ -276,42 +271,30 @@ def _device(stacked: Tensors) -> torch.device:
     return next(iter(stacked.values())).device
 
 
-def _can_vmap(
-    problem: Problem,
-    module: nn.Module,
-    transform: Transform | None,
-    stacked: Tensors,
-    shared: Tensors,
-    device: torch.device,
-) -> bool:
+def _can_vmap(problem: Problem, members: Members, stacked: Tensors, shared: Tensors) -> bool:
+    """Whether vmap runs these members, and is not known to be slower than one after another."""
+    device = _device(stacked)
     slow = (*_ONE_BY_ONE, *(_ONE_BY_ONE_ON_CPU if device.type == "cpu" else ()))
-    if any(isinstance(part, slow) for part in _differing(problem, module, transform, stacked, shared, device)):
+    if any(isinstance(part, slow) for part in _differing(problem, members, stacked, shared)):
         return False
-    trial = Members(module=module, transform=transform, mode="vmap")
     x = zero_rows(problem, 2, device)
     before = x.clone()
     few = {k: v[:2].clone() for k, v in stacked.items()}
     try:
         with warnings.catch_warnings(), torch.no_grad(), borrowed(0, device):
             warnings.simplefilter("error")  # torch warns where it would vmap by a slow loop
-            trial(few, shared, x)
+            members(few, shared, x)
     except Exception:  # whatever stops vmap; a module that is itself broken fails in the loop, with its own message
         return False
     return torch.equal(before, x)  # in-place work on rows that all members share
 
 
-def _differing(
-    problem: Problem,
-    module: nn.Module,
-    transform: Transform | None,
-    stacked: Tensors,
-    shared: Tensors,
-    device: torch.device,
-) -> list[nn.Module]:
+def _differing(problem: Problem, members: Members, stacked: Tensors, shared: Tensors) -> list[nn.Module]:
     """Parts that do not give the same to all members: the first to own a stacked tensor and all that run after it.
 
     Under vmap what comes before (the trunk of an ensemble of heads) is computed once, whatever it is made of.
     """
+    module, device = members.module, _device(stacked)
     owners = {name.rpartition(".")[0] for name in stacked}
     names = {part: name for name, part in module.named_modules()}
     order: list[str] = []
@@ -321,14 +304,10 @@ def _differing(
         if not list(part.children())
     ]
     try:
-        with torch.no_grad(), borrowed(0, device):
-            trial = Members(module=module, transform=transform, mode="loop")
-            trial.one({k: v[0].clone() for k, v in stacked.items()}, shared, zero_rows(problem, 2, device))
-    except Exception:  # as below: a module that is itself broken fails in the loop
+        with removing(hooks), torch.no_grad(), borrowed(0, device):
+            members.one({k: v[0].clone() for k, v in stacked.items()}, shared, zero_rows(problem, 2, device))
+    except Exception:  # as above: a module that is itself broken fails in the loop
         return list(module.modules())
-    finally:
-        for hook in hooks:
-            hook.remove()
     first = min((order.index(name) for name in owners if name in order), default=0)
     if not owners <= set(order):
         first = 0  # a tensor that is read by no layer of its own
@@ -343,11 +322,6 @@ def _widest(module: nn.Module, run: Callable[[], object]) -> int:
         if isinstance(outputs, Tensor):
             sizes.append(outputs.numel())
 
-    hooks = [part.register_forward_hook(note) for part in module.modules()]
-    try:
-        with torch.no_grad():
-            run()
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with removing([part.register_forward_hook(note) for part in module.modules()]), torch.no_grad():
+        run()
     return max(sizes)
