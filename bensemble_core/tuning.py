@@ -24,7 +24,7 @@ from bensemble_core.posteriors import named_posterior
 from bensemble_core.predictive import Predictive, metrics
 from bensemble_core.priors import DEFAULT_PRIOR, Normal
 from bensemble_core.problem import AnyData, AnyModel, as_data
-from bensemble_core.randomness import derive, permutation
+from bensemble_core.randomness import count_held_out, derive, permutation
 from bensemble_core.training.descent import Descent
 from bensemble_core.types import (
     Analytic,
@@ -321,9 +321,7 @@ def _split(rows: Data, validation: float | AnyData, seed: int) -> tuple[Data, Da
         return rows, as_data(validation)
     if not 0 < validation < 1:
         raise InvalidOption(f"validation is a share strictly between 0 and 1, or (x, y), got {validation}")
-    held = min(max(1, round(validation * rows.n_rows)), rows.n_rows - 1)
-    if held < 1:
-        raise InvalidData(f"tuning holds rows out and needs at least 2, got {rows.n_rows}; pass validation=(x, y)")
+    held = count_held_out(rows.n_rows, validation, "tuning", "; pass validation=(x, y)")
     order = permutation(rows.n_rows, seed, _SPLIT).to(rows.x.device)
     return rows.take(order[held:]), rows.take(order[:held])
 
