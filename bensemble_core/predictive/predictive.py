@@ -5,7 +5,7 @@ The only place that knows the family: acquisitions, metrics and selections ask t
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -133,7 +133,7 @@ class CategoricalPredictive(Described):
         return y.to(self.logits.device, torch.int64)
 
     def take(self, rows: Tensor) -> "CategoricalPredictive":
-        return CategoricalPredictive(logits=self.logits[:, rows], log_weights=self.log_weights)
+        return replace(self, logits=self.logits[:, rows])
 
     @classmethod
     def cat(cls, chunks: Iterable["CategoricalPredictive"]) -> "CategoricalPredictive":
@@ -206,8 +206,7 @@ class GaussianPredictive(Described):
         """
         if method == "mixture":
             return mixtures.gaussian_entropy(self._single(self.means), self._single(self.variances), self.log_weights)
-        noise = self.aleatoric_variance().reshape(self.n_rows, self.n_outputs)  # [N, T]
-        return self._moment_match_information() + 0.5 * (1 + mixtures.LOG_2PI + noise.log()).sum(-1)
+        return self._moment_match_information() + self._noise_entropy()
 
     def expected_entropy(self) -> Tensor:
         """Σ_m w_m ½ Σ_t log 2πe σ_mt²: [N]."""
@@ -240,9 +239,7 @@ class GaussianPredictive(Described):
         elif method == "mixture":
             aleatoric, epistemic = self.expected_entropy(), self.mutual_information(method="mixture")
         else:
-            noise = self.aleatoric_variance().reshape(self.n_rows, self.n_outputs)  # [N, T]
-            aleatoric = 0.5 * (1 + mixtures.LOG_2PI + noise.log()).sum(-1)
-            epistemic = self.mutual_information()
+            aleatoric, epistemic = self._noise_entropy(), self.mutual_information()
         return Uncertainty(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
 
     def log_prob(self, y: Values) -> Tensor:
@@ -275,9 +272,7 @@ class GaussianPredictive(Described):
         return y.reshape(shape).to(self.means)
 
     def take(self, rows: Tensor) -> "GaussianPredictive":
-        return GaussianPredictive(
-            means=self.means[:, rows], variances=self.variances[:, rows], log_weights=self.log_weights
-        )
+        return replace(self, means=self.means[:, rows], variances=self.variances[:, rows])
 
     @classmethod
     def cat(cls, chunks: Iterable["GaussianPredictive"]) -> "GaussianPredictive":
@@ -288,6 +283,11 @@ class GaussianPredictive(Described):
             variances=torch.cat([p.variances for p in parts], dim=1),
             log_weights=parts[0].log_weights,
         )
+
+    def _noise_entropy(self) -> Tensor:
+        """½ log det 2πe diag σ̄²: [N]."""
+        noise = self.aleatoric_variance().reshape(self.n_rows, self.n_outputs)  # [N, T]
+        return 0.5 * (1 + mixtures.LOG_2PI + noise.log()).sum(-1)
 
     def _moment_match_information(self) -> Tensor:
         if self.n_outputs == 1:

@@ -24,7 +24,7 @@ from bensemble_core.acquisition.selections.clustering import distinct
 from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import seed_of, whole
-from bensemble_core.predictive import Predictive, join, mixtures
+from bensemble_core.predictive import Predictive, mixtures
 from bensemble_core.ranking.scoring import (
     CHUNK_ROWS,
     Array,
@@ -192,15 +192,6 @@ def _check_signs(options: Any, how: SelectionOptions, family: Family) -> None:
         )
 
 
-def _predictions(ensemble: Scorable, x: Array, tick: Tick) -> Predictive:
-    """`predict_all`, chunk by chunk so that it can be stopped."""
-    parts = []
-    for start in range(0, len(x), CHUNK_ROWS):
-        tick()
-        parts.append(predict_all(ensemble, x[start : start + CHUNK_ROWS]))
-    return join(parts)
-
-
 def _features(ensemble: Scorable | None, x: Array, labelled: Array | None, tick: Tick) -> tuple[Tensor, Tensor | None]:
     """One member's features or, before there is an ensemble, the rows as they are: [n, F], [L, F].
 
@@ -261,7 +252,7 @@ def _select(
     candidates = Candidates(
         rows=listed,
         scores=scores[listed],
-        predictive=_predictions(ensemble, x, tick) if ensemble is not None and "predictive" in entry.needs else None,
+        predictive=predict_all(ensemble, x, tick) if ensemble is not None and "predictive" in entry.needs else None,
         features=features,
     )
     picks = how(candidates, k, Context(seed=seed, labelled_features=known, report=report))

@@ -13,7 +13,7 @@ from torch import Tensor
 from bensemble_core.acquisition import ACQUISITIONS, resolve_acquisition, resolve_pair
 from bensemble_core.acquisition.entries import Entry, Rows, SelectionEntry
 from bensemble_core.acquisition.fused import kernels
-from bensemble_core.acquisition.progress import REPORT_SECONDS
+from bensemble_core.acquisition.progress import REPORT_SECONDS, Tick, silent
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.options import seed_of
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, join
@@ -119,7 +119,7 @@ def score_shards(
             raise InvalidOption(f"{options.name} needs an ensemble; only {_without_ensemble()} does without")
         if ensemble is not None and "ensemble" in needs:
             check_family(ensemble.family, ACQUISITIONS, options.name)
-    aim = _target(ensemble, target, acquisitions)
+    predicted_target = _target(ensemble, target, acquisitions)
     predicting = ensemble if "ensemble" in needs else None
     total, done = sum(map(len, shards)), 0
     reported, lock = time.monotonic(), Lock()
@@ -137,7 +137,7 @@ def score_shards(
         for shard in shards:
             for start in range(0, len(shard), chunk_rows):
                 chunk = shard[start : start + chunk_rows]
-                yield chunk, Rows(seed=seed, first=first, count=len(chunk), target=aim, tick=tick)
+                yield chunk, Rows(seed=seed, first=first, count=len(chunk), target=predicted_target, tick=tick)
                 first += len(chunk)
 
     def work(given: tuple[Array, Rows]) -> Tensor:
@@ -199,14 +199,14 @@ def _target(
     if target is None:
         raise InvalidOption(f"{takers[0]} needs a target set; pass target=…, the rows to be predicted well")
     if isinstance(target, (CategoricalPredictive, GaussianPredictive)):
-        return _sound(target)
+        return _check_target(target)
     target = as_array(target, "target")
     if len(target) == 0:
         raise InvalidData(f"the target set has no rows; {takers[0]} is an average over at least one")
-    return None if ensemble is None else _sound(predict_all(ensemble, target))
+    return None if ensemble is None else _check_target(predict_all(ensemble, target))
 
 
-def _sound(target: Predictive) -> Predictive:
+def _check_target(target: Predictive) -> Predictive:
     """One target row that cannot be predicted would spoil the score of every row of the pool."""
     parts = [target.logits] if isinstance(target, CategoricalPredictive) else [target.means, target.variances]
     for part in parts:
@@ -217,10 +217,12 @@ def _sound(target: Predictive) -> Predictive:
     return target
 
 
-def predict_all(ensemble: Scorable, x: Array) -> Predictive:
-    """The predictive of rows that fit in memory, chunk by chunk."""
-    starts = range(0, max(1, len(x)), CHUNK_ROWS)
-    parts = [next(iter(ensemble.iter_predict(as_tensor(x[at : at + CHUNK_ROWS]), CHUNK_ROWS))) for at in starts]
+def predict_all(ensemble: Scorable, x: Array, tick: Tick = silent) -> Predictive:
+    """The predictive of rows that fit in memory, chunk by chunk; `tick` may raise to stop it."""
+    parts = []
+    for at in range(0, max(1, len(x)), CHUNK_ROWS):
+        tick()
+        parts.append(next(iter(ensemble.iter_predict(as_tensor(x[at : at + CHUNK_ROWS]), CHUNK_ROWS))))
     return join(parts)
 
 

@@ -150,9 +150,7 @@ def warm_up() -> float:
 def absence() -> str | None:
     """Why this installation has no fused pass, e.g. "No module named 'numba'"; None where it has one."""
     try:
-        import_module(
-            "bensemble_core.acquisition.fused.lanes"
-        )  # imports numba and looks at its version, compiles nothing
+        import_module("bensemble_core.acquisition.fused.lanes")  # looks at numba's version, compiles nothing
     except ImportError as reason:
         return str(reason)
     return None

@@ -40,9 +40,8 @@ def variation_ratio(log_probs: Tensor, log_weights: Tensor | None = None) -> Ten
     majority = CategoricalPredictive(logits=log_probs, log_weights=log_weights).votes().amax(-1)
     if log_weights is not None:
         return (1 - majority).clamp(min=0)
-    n_members = log_probs.shape[
-        0
-    ]  # whole votes again: equal counts must give equal bits, or ties are broken by rounding
+    n_members = log_probs.shape[0]
+    # whole votes again: equal counts must give equal bits, or ties are broken by rounding
     return (n_members - (majority * n_members).round()) / n_members
 
 
