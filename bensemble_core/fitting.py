@@ -45,7 +45,7 @@ from bensemble_core.types import (
 )
 
 _FIT, _SAMPLE = 1, 2  # branches of a seed
-_DRAWS = 20
+_DRAWS = 20  # members that `sample` draws by default
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

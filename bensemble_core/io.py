@@ -25,7 +25,7 @@ from bensemble_core.options import whole
 from bensemble_core.priors import prior_from_json
 from bensemble_core.types import Problem, Scaling, Shapes, Tensors
 
-FORMAT = 1
+FORMAT = 1  # version of the files
 _KEY = "bensemble"
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}  # of a problem
 

@@ -21,7 +21,7 @@ from bensemble_core.types import Family, Likelihood, Tensors
 
 LOG_NOISE = "likelihood/log_noise"  # the slash keeps it apart from any parameter of a module
 FLOOR = 1e-6  # least noise variance that can be learnt, in units of the variance of y
-_ROOM = 1e-3  # a forecast far from the rows may be a thousand sd wide before its variance overflows
+_ROOM = 1e-3  # largest sd of targets, as a share of what can be squared: forecasts may be a thousand sd wide
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from torch import Tensor
 from bensemble_core.errors import InvalidData
 from bensemble_core.options import whole
 
-MASK = (1 << 64) - 1
-GAMMA = 0x9E3779B97F4A7C15  # what a SplitMix64 counter goes on by
+MASK = (1 << 64) - 1  # the lowest 64 bits
+GAMMA = 0x9E3779B97F4A7C15  # the step of a SplitMix64 counter
 
 Z = TypeVar("Z", int, npt.NDArray[np.uint64])
 

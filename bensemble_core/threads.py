@@ -15,7 +15,7 @@ import torch
 T = TypeVar("T")
 R = TypeVar("R")
 
-_AHEAD = 2  # pieces a thread that may be under way or waiting to be taken
+_AHEAD = 2  # pieces for each thread that may be running, or done and not yet taken
 
 
 @contextmanager

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 Metric: TypeAlias = Literal["nll", "crps", "rmse", "brier", "ece", "accuracy", "log_evidence", "bound"]
 
-PRIOR_SCALE: Final = ("log", 0.03, 30.0)
+PRIOR_SCALE: Final = ("log", 0.03, 30.0)  # range of a Normal prior's sd
 _HELD_OUT: dict[Family, tuple[str, ...]] = {
     "categorical": ("nll", "brier", "ece", "accuracy"),
     "gaussian": ("nll", "crps", "rmse"),

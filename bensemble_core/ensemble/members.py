@@ -26,11 +26,11 @@ Mode: TypeAlias = Literal["vmap", "loop"]
 Layout: TypeAlias = Literal["contiguous", "channels_last"]
 _ONE_BY_ONE_ON_CPU = CONVOLUTIONS
 _ONE_BY_ONE = (nn.RNNBase, nn.RNNCellBase, nn.modules.batchnorm._BatchNorm)
-_CACHE_BYTES = 2 << 20  # measured on one core: past about 2 MB of the widest activation vmap loses to the loop
-_LOOP_BYTES = 8 << 20  # of a network that runs whole, one member after another: a member's weights are read a block
+_CACHE_BYTES = 2 << 20  # largest activation of a block; measured on one core: past 2 MB vmap is slower than the loop
+_LOOP_BYTES = 8 << 20  # the same of members that run one after another, whose weights are read again for each block
 _WEIGHT_BYTES = 4 << 20  # of all members; past it linear layers run faster member by member
 _LEAST_ROWS, MOST_ROWS = 32, 512
-COMPILED_ROWS = 128  # measured on a small convolutional network: 64 and 256 take a fifth more time
+COMPILED_ROWS = 128  # of a compiled block; measured on a small convolutional network: 64 and 256 take a fifth more time
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from bensemble_core.options import STRICT
 
 Activation = Literal["relu", "tanh", "gelu", "silu"]
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU}
-WIDEST = 65_536
+WIDEST = 65_536  # units of a layer
 
 
 @dataclass(frozen=True, kw_only=True)

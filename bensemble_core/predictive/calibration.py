@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["temperature", "vector"]
 _KINDS = ("temperature", "vector")
 _GRID = 25  # start values tried: a mixture's likelihood may have several maxima in the temperature
-_DECADES = 3.0  # either side of the size of the logits; beyond it a temperature is no longer told by the labels
-_GRADIENT = 1e-7  # largest slope a row that counts as a minimum; the descent itself goes on to rounding
+_DECADES = 3.0  # of temperatures either side of the size of the logits; labels do not determine those beyond
+_GRADIENT = 1e-7  # nats a row: the largest slope at what counts as a minimum
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

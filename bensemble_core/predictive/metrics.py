@@ -17,7 +17,7 @@ from bensemble_core.options import whole
 from bensemble_core.predictive import mixtures
 from bensemble_core.predictive.predictive import CategoricalPredictive, GaussianPredictive, Predictive, Values
 
-N_BINS = 15
+N_BINS = 15  # of confidence, in `ece` and `reliability`
 
 
 def accuracy(predictive: CategoricalPredictive, y: Values) -> float:
@@ -81,7 +81,7 @@ class Reliability(Described):
 
 
 def reliability(predictive: CategoricalPredictive, y: Values, *, n_bins: int | None = None) -> Reliability:
-    """The bins behind `ece`: equal widths over the confidence max_c p̄_c, 15 unless told: each [B]."""
+    """The bins behind `ece`: equal widths over the confidence max_c p̄_c, 15 by default: each [B]."""
     return _reliability(_calibration(predictive, y, n_bins))
 
 

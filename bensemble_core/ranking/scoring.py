@@ -20,8 +20,7 @@ from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive,
 from bensemble_core.threads import in_order
 from bensemble_core.types import Family, Progress
 
-# The same everywhere: chunk boundaries are part of what fixes a score's last bits.
-CHUNK_ROWS = 1024
+CHUNK_ROWS = 1024  # the same everywhere: a score's last bits depend on where chunks begin
 
 Array: TypeAlias = Tensor | npt.NDArray[Any]  # memory maps included
 Pool: TypeAlias = Array | Sequence[Array]  # one array, or its shards in order

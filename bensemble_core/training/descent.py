@@ -40,8 +40,8 @@ Watch: TypeAlias = Callable[[int, Tensors, Tensors, dict[str, Tensor]], None]  #
 
 _ORDER, _NOISE, _AUGMENT = 1, 2, 4  # branches of a member's seed; 3 is of early stopping
 _QUIET_SECONDS = 0.2  # longest time between two reports, unless a step takes longer
-_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
-_SMALL_STEP = 1e8  # weights × rows: about 5 ms on one core
+_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # of Adam
+_SMALL_STEP = 1e8  # weights × rows of a step: about 5 ms on one core
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,8 @@ from bensemble_core.types import Tensors
 
 _FINGERPRINT, _ROWS, _CONTENTS = "fingerprint", "rows", "contents"
 _MARKS = (_FINGERPRINT, _ROWS, _CONTENTS)
-_PROJECTED = 1 << 20  # numbers of a tensor that are looked at, evenly spread over it
-_TOLERANCE = 1e-5  # of a tensor's norm
+_PROJECTED = 1 << 20  # most numbers of a tensor that are compared, evenly spread over it
+_TOLERANCE = 1e-5  # largest difference of two projections, as a share of the tensor's norm
 
 
 def stamp(tensors: Tensors, settings: object, data: Sequence[Tensor]) -> dict[str, Tensor]:

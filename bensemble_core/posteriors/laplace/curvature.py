@@ -26,7 +26,7 @@ Structure: TypeAlias = Literal["kron", "diag", "full"]
 Bias: TypeAlias = Literal["own", "joint"]
 Deltas: TypeAlias = dict[str, Tensor]  # prior precision of each parameter, []
 RowProgress: TypeAlias = Callable[[int, int], None]  # rows done, of how many
-_ENTRIES = 4 << 20  # numbers in the largest intermediate tensor of a chunk of rows
+_ENTRIES = 4 << 20  # most numbers in an intermediate tensor of a chunk of rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -31,7 +31,7 @@ from bensemble_core.randomness import draw_seed, generator
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 _START = 1  # branch of a problem's seed
-_ROWS = 4096  # of the analytic predictive at a time
+_ROWS = 4096  # that the analytic predictive takes at once
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from bensemble_core.types import Problem, Tensors
 Call: TypeAlias = Callable[[Tensors, Tensor], Tensor]
 SD = "_sd"  # `weight` has the mean, `weight_sd` the standard deviation
 _LOCAL = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_BUDGET = 1 << 24  # numbers in all weights drawn at one time; past it, neighbouring rows share a draw
+_BUDGET = 1 << 24  # most numbers in the weights drawn for a batch; past it, neighbouring rows share a draw
 _TRIALS = (3, 7)  # rows of the two runs that a layer is tried with
 
 
