@@ -1,6 +1,6 @@
 """p(y | outputs of the network): categorical, Gaussian, and Gaussian with noise that depends on x.
 
-A likelihood is written by the caller (`Gaussian(noise=0.3)`) and then bound to the labels, which tell it the number
+A likelihood is written by the caller (`Gaussian(noise=0.3)`) and then bound to the labels, which give the number
 of classes or targets and their scale. Standardised targets are (y − mean) / scale; predictives are in the units of y.
 """
 
@@ -26,9 +26,10 @@ _ROOM = 1e-3  # largest sd of targets, as a share of what can be squared: foreca
 
 @dataclass(frozen=True, kw_only=True)
 class Categorical:
-    """p(y = c) = softmax(outputs)_c. Without `n_classes`: the outputs of the module handed in, else max(y) + 1.
+    """Labels are classes: p(y = c) = softmax(outputs)_c.
 
-    `classes` are the names of classes 0, 1, … (a list will do), kept in files; they tell `n_classes` too.
+    n_classes: default the outputs of the module handed in, else max(y) + 1.
+    classes: names of classes 0, 1, … (a list will do), kept in files; they set `n_classes` too.
     """
 
     family: ClassVar[Family] = "categorical"
@@ -105,11 +106,11 @@ class Categorical:
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian:
-    """p(y) = N(y | output, noise²), outputs independent. `noise` is a standard deviation in the units of y.
+    """Labels are numbers with Gaussian noise of one level: p(y) = N(y | output, noise²), outputs independent.
 
-    Without `noise` it is learnt, one log-sd per target and member, from sd(y) downwards, with a flat prior; learnt
-    variances stay above 10⁻⁶ of the variance of y. With `noise` it is fixed, unless `learn_noise=True` makes it the
-    start. The last three fields are set by `bind`.
+    `noise` is a standard deviation in the units of y, and fixed unless `learn_noise=True` makes it the start. Without
+    it the noise is learnt, one log-sd per target and member, from sd(y) downwards, with a flat prior; learnt variances
+    stay above 10⁻⁶ of the variance of y. The last three fields are set by `bind`.
     """
 
     family: ClassVar[Family] = "gaussian"
@@ -180,8 +181,9 @@ class Gaussian:
 
 @dataclass(frozen=True, kw_only=True)
 class HeteroscedasticGaussian:
-    """p(y) = N(y | μ(x), σ²(x)): two outputs per target, all means first, then all raw variances.
+    """Labels are numbers with Gaussian noise that depends on x: p(y) = N(y | μ(x), σ²(x)).
 
+    The network has two outputs per target, all means first, then all raw variances:
     σ² = Var(y) (softplus(raw) + 10⁻⁶) (Lakshminarayanan et al. 2017, with the floor in units of the variance of y).
     The fields are set by `bind`.
     """

@@ -58,7 +58,7 @@ _SPLIT, _SAMPLER = 31, 32  # branches of the seed
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One setting and what came of it."""
+    """A setting that `tune` tried, and its value of the metric."""
 
     settings: Mapping[str, Any]
     value: float | None  # None: training left the finite numbers
@@ -66,7 +66,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Tuned(Described):
-    """The best setting, put to work on all rows."""
+    """What `tune` found: the best setting, its fit to all rows, and all trials."""
 
     posterior: Posterior  # the method with its chosen options
     fitted: Fitted

@@ -26,7 +26,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """An acquisition: `score(predictive, options, rows)` -> [N], higher is more worth labelling.
+    """An acquisition: `score(predictive, options, rows)` -> [N]; the higher, the more useful is a row's label.
 
     Options whose scores the fused pass gives have its `column`, a name of `kernels.COLUMNS`.
     """

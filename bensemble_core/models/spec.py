@@ -25,7 +25,7 @@ class Network(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """An entry of MODELS for one input shape and number of outputs."""
+    """A network by name: an entry of MODELS with its input shape and number of outputs."""
 
     network: Network
     input_shape: tuple[int, ...]

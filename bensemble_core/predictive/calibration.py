@@ -1,4 +1,4 @@
-"""Calibration after training: a few numbers, fitted on rows that were not trained on, that make forecasts honest.
+"""Calibration after training: a few numbers, fitted on held-out rows, that correct how sure forecasts are.
 
 They minimise the negative log-likelihood of the mixture of members, the distribution that is acted upon, in float64,
 and are kept in the ensemble's own file.
@@ -37,8 +37,9 @@ _GRADIENT = 1e-7  # nats a row: the largest slope at what counts as a minimum
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Calibration(Described):
-    """Classes: every member's logits become `scale` · logits + `shift` (temperature: scale 1/T, no shift).
+    """A correction of all predictions of an ensemble, learnt on held-out rows.
 
+    Classes: every member's logits become `scale` · logits + `shift` (temperature: scale 1/T, no shift).
     Numbers: the mixture is stretched by `scale` about its own mean μ̄, μ_m ← μ̄ + scale (μ_m − μ̄), σ_m ← scale σ_m, so
     that the mean and the ratio of epistemic to aleatoric variance stay as they were.
     """
@@ -80,7 +81,7 @@ class Calibration(Described):
 
     @classmethod
     def from_tensors(cls, tensors: Tensors, likelihood: Likelihood) -> Calibration | None:
-        """The inverse, checked; no tensors are no calibration."""
+        """The inverse of `to_tensors`, checked; None where there are no tensors."""
         if not tensors:
             return None
         made = cls(family=likelihood.family, scale=tensors["scale"], shift=tensors.get("shift"))

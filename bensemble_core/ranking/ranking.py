@@ -46,6 +46,8 @@ Gather: TypeAlias = Callable[[Tensor], Array]  # pool rows [n], ascending -> the
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Ranking(Described):
+    """The k rows of a pool to label next, best first, with their scores."""
+
     rows: Tensor  # [k] int64, best first
     scores: Tensor  # [k]
     n_scored: int  # rows that could be chosen, excluded ones not counted
@@ -73,7 +75,7 @@ def choose(
     seed: int = 0,
     exclude: Exclude | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """k rows by the scores of a whole pool, and their scores: [N] -> [k], [k]."""
+    """Choose k rows of a pool by their scores [N]: the rows [k], and their scores [k]."""
     k, seed = whole(k, "k"), seed_of(seed)
     how, rows, scores = resolve_selection(selection), _candidate_rows(len(scores), exclude), as_tensor(scores)
     picks = _select(None, scores, how, k, seed, rows, None, None, None)
@@ -96,7 +98,7 @@ def conclude(
     """The ranking that `rank` would give, from scores that were computed before, shard by shard: [N] -> k rows.
 
     `gather` reads the inputs of some rows of the pool; a selection that needs more than scores predicts its short list
-    from them. `report` hears of it while rows are chosen, and may raise to stop it.
+    from them. `report` is called while rows are chosen, and may raise to stop it.
     """
     k, seed = whole(k, "k"), seed_of(seed)
     options, how = _resolve(ensemble, acquisition, selection)

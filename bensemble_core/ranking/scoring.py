@@ -57,7 +57,7 @@ def score(
     chunk_rows: int | None = None,
     report: Progress | None = None,
 ) -> Tensor:
-    """One score a row, higher is more worth labelling: x [N, ...] -> [N].
+    """Score every row of a pool; the higher, the more useful is its label: x [N, ...] -> [N].
 
     ensemble: what predicts, from `fitted.sample(20)`; None for an acquisition that needs none (`random`).
     x: rows [N, ...], or a sequence of such arrays (shards).

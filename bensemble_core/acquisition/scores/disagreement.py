@@ -20,22 +20,22 @@ Part = Literal["total", "epistemic"]
 
 @kernels.fused("least_confidence")
 def least_confidence(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """1 − max_c p̄_c (Lewis & Gale 1994): [M, N, C] -> [N]."""
+    """One minus the largest class probability, 1 − max_c p̄_c (Lewis & Gale 1994): [M, N, C] -> [N]."""
     return _doubt(mixtures.log_mean(log_probs, log_weights).exp())[0]
 
 
 @kernels.fused("margin")
 def margin(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """1 − (p̄₍₁₎ − p̄₍₂₎), the two most probable classes (Scheffer et al. 2001): [M, N, C] -> [N]."""
+    """One minus the gap of the two best classes, 1 − (p̄₍₁₎ − p̄₍₂₎) (Scheffer et al. 2001): [M, N, C] -> [N]."""
     doubt, rest = _doubt(mixtures.log_mean(log_probs, log_weights).exp())
     return doubt + rest.amax(-1)
 
 
 @kernels.fused("variation_ratio")
 def variation_ratio(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """1 − max_c v_c, v_c the share of member votes (argmax) for class c (Freeman 1965): [M, N, C] -> [N].
+    """Share of member votes outside the majority, 1 − max_c v_c (Freeman 1965): [M, N, C] -> [N].
 
-    Only M values are possible, so with few members most rows tie.
+    v_c is the share of members that find class c most probable. With few members, and so few values, most rows tie.
     """
     majority = CategoricalPredictive(logits=log_probs, log_weights=log_weights).votes().amax(-1)
     if log_weights is not None:
@@ -46,7 +46,10 @@ def variation_ratio(log_probs: Tensor, log_weights: Tensor | None = None) -> Ten
 
 
 def predictive_variance(log_probs: Tensor, log_weights: Tensor | None = None, *, part: Part = "total") -> Tensor:
-    """`total` 1 − Σ_c p̄_c², the variance of the one-hot label; `epistemic` Σ_c Var_m(p_mc) by 1/M: [M, N, C] -> [N]."""
+    """Variance of the one-hot label, summed over classes: [M, N, C] -> [N].
+
+    `total` is 1 − Σ_c p̄_c², `epistemic` the members' part of it, Σ_c Var_m(p_mc) by 1/M.
+    """
     if part == "epistemic":
         return _epistemic_variance(log_probs, log_weights)
     if part != "total":
@@ -67,7 +70,7 @@ def _epistemic_variance(log_probs: Tensor, log_weights: Tensor | None = None) ->
 
 @kernels.fused("mean_std")
 def mean_std(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """mean_c sd_m(p_mc), standard deviations by 1/M (Kampffmeyer et al. 2016): [M, N, C] -> [N]."""
+    """Standard deviation over members (by 1/M), averaged over classes (Kampffmeyer et al. 2016): [M, N, C] -> [N]."""
     return _root(mixtures.variance(log_probs.exp(), log_weights)).mean(-1)
 
 

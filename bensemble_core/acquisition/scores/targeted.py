@@ -24,8 +24,9 @@ _NEAR = 1e-6  # below this value of 1 − ρ² too many of its digits are roundi
 def epig(
     log_probs: Tensor, target_log_probs: Tensor, log_weights: Tensor | None = None, *, tick: Tick = silent
 ) -> Tensor:
-    """I(y; y* | x, x*) averaged over the target rows x* (Bickford Smith et al. 2023): [M, N, C], [M, R, C] -> [N].
+    """Information of a label about those of target rows x*, on average (Bickford Smith et al. 2023).
 
+    [M, N, C], [M, R, C] -> [N]: I(y; y* | x, x*) =
     H[p̄] + H[p̄*] − H[Σ_m w_m p_m(y) p_m(y*)]; at most `bald`, so at most H[w]. Against rounding it is kept between 0
     and H[w], and exactly 0 where all members say the same. Both come from the same members. Summed in float64 over
     blocks of rows and target rows, each one matrix product over the members, so that no [N, R, C, C] is held.

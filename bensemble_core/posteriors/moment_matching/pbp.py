@@ -36,7 +36,7 @@ _ROWS = 4096  # that the analytic predictive takes at once
 
 @dataclass(frozen=True, kw_only=True)
 class PBP:
-    """Beliefs over the weights of a ReLU network, moved row by row, with no learning rate to set; for one number.
+    """Gaussians over the weights of a ReLU network, updated row by row without a learning rate, for one number.
 
     Independent Gaussians by assumed density filtering (Hernández-Lobato & Adams 2015). Each row's moments are
     propagated forward to p(y | x) ≈ Z = N(y | m, v + E 1/γ), and every weight moves by m ← m + v ∂logZ/∂m, v ← v −
