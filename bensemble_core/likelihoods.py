@@ -50,7 +50,7 @@ class Categorical:
         if self.n_classes is not None:
             return self
         if n_outputs is None and not y.numel():
-            raise InvalidData("no label tells the number of classes; pass likelihood=Categorical(n_classes=…)")
+            raise InvalidData("there are no labels to count the classes of; pass likelihood=Categorical(n_classes=…)")
         if n_outputs is None:
             _refuse_codes(y)
         n_classes = n_outputs if n_outputs is not None else max(2, int(y.max()) + 1)
@@ -269,7 +269,7 @@ def standardised_like(asked: Likelihood, old: Likelihood) -> Likelihood:
     if isinstance(asked, Categorical) and isinstance(old, Categorical):
         if asked.n_classes not in (None, old.n_classes):
             raise InvalidOption(
-                f"the warm start tells {old.n_classes} classes apart, got n_classes={asked.n_classes}; ask for as "
+                f"the warm start has {old.n_classes} classes, got n_classes={asked.n_classes}; ask for as "
                 "many, or start afresh without warm"
             )
         if None not in (asked.classes, old.classes) and asked.classes != old.classes:
@@ -314,7 +314,7 @@ def _refuse_numbers(y: Tensor) -> None:
 def _refuse_codes(y: Tensor) -> None:
     """Labels that are no class indices 0, 1, …: each number between would silently become a class without an example.
 
-    A class or two that nobody has labelled yet is usual, so that most have to be missing, or the first.
+    A few classes without a label are usual: refused are labels of which most are missing, or the first.
     """
     if y.dtype == torch.bool:
         return  # true and false are two classes

@@ -49,7 +49,7 @@ class Augment(Protocol):
 
 
 def silent(done: int, total: int, message: str, snapshot: Snapshot) -> None:
-    """The report that nobody reads."""
+    """The default report, which does nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

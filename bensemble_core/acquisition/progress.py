@@ -13,7 +13,7 @@ REPORT_SECONDS = 0.1  # shortest time between two reports
 
 
 def silent() -> None:
-    """For work that nobody follows."""
+    """For work without progress reports."""
 
 
 def ticking(report: Progress | None, picked: Sized, k: int) -> Tick:

@@ -216,7 +216,7 @@ class Ensemble(Described):
         start = time.perf_counter()
         try:
             self.predict_chunk(zero_rows(self.problem, 1, self.device))
-        except Exception as error:  # of whatever kind: what torch.compile raises is nobody's interface
+        except Exception as error:  # of any kind: which exceptions torch.compile raises is not documented
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise InvalidModel(
                 f"torch.compile cannot take this network here ({reason}); it needs a C++ compiler and a network of "

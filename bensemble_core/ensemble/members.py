@@ -237,7 +237,7 @@ def _size(stacked: Tensors) -> int:
 
 def _layout(problem: Problem, members: Members, one: Tensors, shared: Tensors, device: torch.device) -> Layout:
     """Channels last for convolutions over images on a CPU, where the network takes it (one that calls `view` may not)
-    and says the same."""
+    and gives the same outputs."""
     images = len(problem.model.input_shape) == 3 and any(isinstance(p, nn.Conv2d) for p in members.module.modules())
     if members.mode == "vmap" or device.type != "cpu" or not images or problem.model.integers:
         return "contiguous"

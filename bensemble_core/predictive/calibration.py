@@ -166,7 +166,7 @@ def _temperature(mixture: _Mixture) -> Calibration:
         )
     if best == _GRID - 1 or float(losses[best]) >= math.log(mixture.n_classes):
         raise InvalidData(
-            "the higher the temperature the better: the predictions do not tell these labels better than chance; check "
+            "the higher the temperature the better: the predictions are no better than chance on these labels; check "
             "that the labels belong to the rows"
         )
     return Calibration(family="categorical", scale=(-_minimise(loss, grid[best])).exp())

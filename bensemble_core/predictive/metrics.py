@@ -110,7 +110,7 @@ def coverage_curve(predictive: GaussianPredictive, y: Values, *, n_levels: int =
 
 
 def sharpness(predictive: GaussianPredictive) -> float:
-    """Mean standard deviation of the mixture, in y's units: how much a forecast says, right or wrong."""
+    """Mean standard deviation of the mixture, in y's units: how precise a forecast is, right or wrong."""
     return _mean(predictive.variance().double().sqrt())
 
 

@@ -108,8 +108,8 @@ def member_average(values: Tensor, log_weights: Tensor | None = None) -> Tensor:
 
 
 def deviations(values: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """v_m − Σ_m w_m v_m, to the last digits however far from 0 the values are, and exactly 0 where all members say the
-    same: [M, ...] -> [M, ...].
+    """v_m − Σ_m w_m v_m, to the last digits however far from 0 the values are, and exactly 0 where all members are
+    equal: [M, ...] -> [M, ...].
 
     Differences from the member with the largest weight come first: of near values they are exact, where a mean of
     values of 1,000 is off by 1e-4 in float32.

@@ -1,4 +1,4 @@
-"""What an ensemble says about rows: M members' categorical or Gaussian distributions, and the mixture they form.
+"""What an ensemble predicts for rows: M members' categorical or Gaussian distributions, and the mixture they form.
 
 The only place that knows the family: acquisitions, metrics and selections ask these two classes. Nats throughout.
 """

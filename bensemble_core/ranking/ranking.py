@@ -331,7 +331,7 @@ def _notes(
     ceiling = _ceiling(ensemble, options)
     if ceiling is not None and float(pool.max()) > 0.9 * ceiling:
         notes.append(
-            f"{ensemble.n_members} members cannot tell scores above {ceiling:.4g} nats apart and the best row has "
+            f"{ensemble.n_members} members cannot distinguish scores above {ceiling:.4g} nats and the best row has "
             f"{float(pool.max()):.4g}: more members would help"
         )
     return tuple(notes)
@@ -352,6 +352,6 @@ def _no_disagreement(ensemble: Scorable, name: str) -> str:
         )
     one = "one member" if ensemble.n_members == 1 else "all weight is on one member, which"
     return (
-        f"{one} cannot disagree with itself: {name} is 0 for every row and tells none from another; "
+        f"{one} cannot disagree with itself: {name} is 0 for every row and ranks none above another; "
         "use entropy or margin, or a posterior with several members"
     )

@@ -305,7 +305,7 @@ class _State:
     def _names_pulled(self) -> tuple[str, ...]:
         """What a Normal prior covers of θ, where the objective is plain `log_joint`; else nothing.
 
-        Its gradient θ / scale² is then added in place, and its value found when somebody asks for it: through autograd
+        Its gradient θ / scale² is then added in place, and its value computed for reports only: through autograd
         it costs as much as the network.
         """
         plain = self.objective is log_joint and type(self.problem.prior) is Normal

@@ -36,7 +36,7 @@ from bensemble_core.acquisition.fused.lanes import (
     widen,
 )
 
-Floats: TypeAlias = npt.NDArray[Any]  # [C · BLOCK] or [BLOCK] where nothing else is said
+Floats: TypeAlias = npt.NDArray[Any]  # [C · BLOCK] or [BLOCK] where no other shape is given
 F = TypeVar("F", bound=Callable[..., Any])
 
 BLOCK = 128  # rows that are processed together; a multiple of WIDTH
@@ -211,7 +211,7 @@ def _add_member(
 
 @jit()
 def _move(group: Floats, total: Floats, is_first: bool) -> None:
-    """A group's sums to the float64 ones; what stands for 0 becomes 0."""
+    """Adds a group's sums to the float64 ones; what counts as 0 becomes 0."""
     for at in range(0, group.shape[0], WIDTH):
         value = load(group, at)
         exact = widen(select(value < NEGLIGIBLE, splat(ZERO), value))
@@ -368,7 +368,7 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
             _add_member(
                 x, ballots[m], are_equal, coming, product, entropy, mean, vote, has_information, has_votes, shares
             )
-            # members without a weight have no say in whether the others agree
+            # whether members agree does not depend on those without a weight
             if has_information and ballots[m] > 0.0 and n_alike > 0:
                 if not has_leader:
                     _copy(x, leader)

@@ -43,7 +43,7 @@ def bald(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
 
 
 def agreed(values: Tensor) -> Tensor:
-    """Rows for which all members say the same: [M, N, ...] -> [N]."""
+    """Rows for which all members predict the same: [M, N, ...] -> [N]."""
     same = (values == values[:1]).all(0)
     return same if same.ndim == 1 else same.flatten(1).all(1)
 

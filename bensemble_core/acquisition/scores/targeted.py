@@ -26,10 +26,10 @@ def epig(
 ) -> Tensor:
     """Information of a label about those of target rows x*, on average (Bickford Smith et al. 2023).
 
-    [M, N, C], [M, R, C] -> [N]: I(y; y* | x, x*) =
-    H[p̄] + H[p̄*] − H[Σ_m w_m p_m(y) p_m(y*)]; at most `bald`, so at most H[w]. Against rounding it is kept between 0
-    and H[w], and exactly 0 where all members say the same. Both come from the same members. Summed in float64 over
-    blocks of rows and target rows, each one matrix product over the members, so that no [N, R, C, C] is held.
+    [M, N, C], [M, R, C] -> [N]: I(y; y* | x, x*) = H[p̄] + H[p̄*] − H[Σ_m w_m p_m(y) p_m(y*)], at most `bald`, so at
+    most H[w]. Against rounding it is kept between 0 and H[w], and exactly 0 where all members predict the same. Both
+    come from the same members. Summed in float64 over blocks of rows and target rows, each one matrix product over the
+    members, so that no [N, R, C, C] is held.
     """
     log_probs, target_log_probs = (kernels.checked(given, None) for given in (log_probs, target_log_probs))
     mixtures.check_weights(log_weights, log_probs.shape[0])

@@ -195,14 +195,14 @@ def _ceiling_notes(n_members: int, ceiling: float, gains: list[float], most: flo
         return []
     needed = max(n_members + 1, math.ceil(math.exp(joint / 0.9)))
     enough = max(needed, math.ceil(math.exp(min(most, 20.0) / 0.9)))
-    used_up = f"{n_members} members can tell {ceiling:.4g} nats and these {k} rows use up {joint:.4g}"
+    used_up = f"{n_members} members hold at most {ceiling:.4g} nats and these {k} rows use up {joint:.4g}"
     if enough <= MOST_MEMBERS:
         return [
             f"{used_up}: the later picks are noise. More than {needed:,} members are needed, {enough:,} would do for a "
             "batch of this size"
         ]
     if k == 1:
-        return [f"{used_up}: more than {needed:,} members are needed to tell such rows apart"]
+        return [f"{used_up}: more than {needed:,} members are needed to rank such rows"]
     n_sound = max(1, sum(joint_so_far <= 0.9 * ceiling for joint_so_far in itertools.accumulate(gains)))
     return [
         f"{used_up}: the picks after {n_sound} are noise. More than {needed:,} members are needed, up to "
@@ -224,6 +224,6 @@ def _rank_notes(predictive: GaussianPredictive, k: int) -> list[str]:
     many, enough = "ways" if n_members > 2 else "way", k * n_outputs + 1
     instead = f"{enough:,} members or k = {n_new} would do" if enough <= MOST_MEMBERS else f"k = {n_new} would do"
     return [
-        f"{n_members} members can differ in {n_members - 1} {many}: from pick {n_new + 1} on a row tells again what "
-        f"earlier ones told, and its gain is that of measuring twice. {instead}"
+        f"{n_members} members can differ in {n_members - 1} {many}: from pick {n_new + 1} on a row repeats what "
+        f"earlier ones measure, and its gain is that of measuring twice. {instead}"
     ]

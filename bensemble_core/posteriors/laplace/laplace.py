@@ -177,8 +177,8 @@ class Laplace(Descent):
         Kronecker products (L₁ ⊗ R₁) + (L₂ ⊗ R₂) the sum is replaced by (L₁ + L₂) ⊗ (N₁R₁ + N₂R₂)/(N₁ + N₂), as if all
         rows had been seen in one pass. The prior precisions stay. Log evidences add: log p(D) + log p(D' | D).
 
-        A learnt noise variance v is found with θ, the N rows before having a say in it by −(N/2)(log v + v*/v), v* what
-        they left (see noise_belief.py), and H is that under v: H v*/v. So a linear model ends where a fit to all rows
+        A learnt noise variance v is found with θ, the N earlier rows counting as −(N/2)(log v + v*/v), v* what they
+        left (see noise_belief.py), and H is that under v: H v*/v. So a linear model ends where a fit to all rows
         would, but for the prior's pull at the old noise; with several targets H is scaled by their average v*/v.
         """
         seed = draw_seed(rng)
@@ -186,7 +186,7 @@ class Laplace(Descent):
         theta, fixed = start_members(problem, [seed], warm=members, from_weights=True, device=data.x.device)
         names, blocks, deltas = from_state(problem, state, factored=self.damping == "factored")
         frozen = {k: v for k, v in theta.items() if k not in names and k != LOG_NOISE}  # a trunk has no posterior
-        before = _Before(
+        before = _OldPosterior(
             centre={n: theta[n].clone() for n in names},
             blocks=blocks,
             deltas=deltas,
@@ -340,8 +340,8 @@ def _precision(problem: Problem) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Before:
-    """What was known before an update, as a loss of θ and of the noise."""
+class _OldPosterior:
+    """The posterior before an update, as a loss of θ and of the noise."""
 
     centre: Tensors  # θ* of the uncertain parameters, [1, ...]
     blocks: Sequence[Block]

@@ -52,7 +52,7 @@ class PriorFactors:
 
         Each is taken out of the belief, and put back by matching moments with the exact N(w | 0, 1/λ). `mean` and
         `variance` [P, S] change in place; the new Gamma's a and b [S] are returned. A factor whose cavity is no
-        distribution, or too wide to say anything, stays as it is.
+        distribution, or too wide to hold information, stays as it is.
         """
         with np.errstate(all="ignore"):
             v = 1 / (1 / variance - self.precision)  # of the cavity

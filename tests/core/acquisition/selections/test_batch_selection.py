@@ -265,7 +265,7 @@ def test_five_members_run_out_and_the_batch_says_how_many_would_do() -> None:
     picks = select(members(5, 500, 3, spread=6.0), 4)
     told = picks.values.sum().item()
     assert told <= math.log(5) + 1e-9
-    assert f"5 members can tell 1.609 nats and these 4 rows use up {told:.4g}" in picks.notes[0]
+    assert f"5 members hold at most 1.609 nats and these 4 rows use up {told:.4g}" in picks.notes[0]
     enough = int(re.findall(r"([\d,]+) would do", picks.notes[0])[0].replace(",", ""))
     assert enough == math.ceil(3 ** (4 / 0.9))
     assert select(members(enough, 500, 3, spread=6.0), 4).notes == ()
@@ -301,7 +301,7 @@ def test_drawn_gains_never_add_up_to_more_than_the_members_can_tell(seed: int, w
 def test_unequal_weights_lower_what_members_can_tell() -> None:
     logits = members(3, 200, 5, spread=8.0).logits
     weighted = CategoricalPredictive(logits=logits, log_weights=torch.tensor([0.49, 0.49, 0.02]).log())
-    assert "can tell 0.7773 nats" in select(weighted, 4).notes[0]
+    assert "hold at most 0.7773 nats" in select(weighted, 4).notes[0]
 
 
 def test_one_member_tells_nothing_and_the_batch_says_so() -> None:
