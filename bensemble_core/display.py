@@ -1,11 +1,13 @@
 """How objects that hold tensors show themselves: one line for a terminal, a small table for a notebook."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from html import escape
 from typing import Any
 
 from torch import Tensor
+
+from bensemble_core.options import default_of
 
 _SHOWN = 10  # most entries of a list to show
 
@@ -38,9 +40,8 @@ def entry(options: Any) -> str:
     name = str(getattr(options, "name", type(options).__name__))
     changed = []
     for field in fields(options) if is_dataclass(options) else ():
-        default = field.default if field.default_factory is MISSING else field.default_factory()
         value = getattr(options, field.name)
-        if field.name != "name" and value != default:
+        if field.name != "name" and value != default_of(field):
             changed.append(f"{field.name}={list(value) if isinstance(value, tuple) else value}")
     return f"{name}({', '.join(changed)})" if changed else name
 

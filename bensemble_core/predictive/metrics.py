@@ -102,8 +102,7 @@ def coverage_curve(predictive: GaussianPredictive, y: Values, *, n_levels: int =
     """
     levels = torch.arange(1, _counted(n_levels, "n_levels") + 1, dtype=torch.float64) / (n_levels + 1)
     depth = (2 * predictive.cdf(y).double().flatten().cpu() - 1).abs()  # y is on the edge of the interval of this level
-    if not depth.numel():
-        raise InvalidData("there are no rows to evaluate on")
+    _require_rows(depth.numel())
     inside = torch.searchsorted(depth.sort().values, levels, right=True)
     count = torch.full_like(levels, depth.numel())
     return Reliability(count=count, confidence=levels, accuracy=inside / count)
@@ -168,8 +167,7 @@ def risk_coverage(uncertainty: Values, losses: Values) -> RiskCoverage:
     losses = torch.as_tensor(losses).detach().flatten().double().to(uncertainty.device)
     if uncertainty.shape != losses.shape:
         raise InvalidData(f"expected as many losses as rows, got {losses.numel()} and {uncertainty.numel()}")
-    if not uncertainty.numel():
-        raise InvalidData("there are no rows to evaluate on")
+    _require_rows(uncertainty.numel())
     if not bool(uncertainty.isfinite().all()):
         raise InvalidData(f"uncertainty has to be finite, row {int((~uncertainty.isfinite()).nonzero()[0])} is not")
     place, count = _places(uncertainty)
@@ -235,8 +233,7 @@ class Evaluation:
         self.n_values += next(iter(rows.values())).numel()
 
     def result(self) -> dict[str, float]:
-        if self.n == 0:
-            raise InvalidData("there are no rows to evaluate on")
+        _require_rows(self.n)
         nll_mean = self.sums["nll"] / self.n
         if self.family == "categorical":
             right, brier_mean = self.sums["accuracy"] / self.n, self.sums["brier"] / self.n
@@ -252,9 +249,13 @@ class Evaluation:
         return _reliability(self.bins)
 
 
-def _mean(values: Tensor) -> float:
-    if values.numel() == 0:
+def _require_rows(n_rows: int) -> None:
+    if not n_rows:
         raise InvalidData("there are no rows to evaluate on")
+
+
+def _mean(values: Tensor) -> float:
+    _require_rows(values.numel())
     return float(values.detach().double().mean())
 
 
@@ -314,8 +315,7 @@ def _calibration(predictive: CategoricalPredictive, y: Values, n_bins: int | Non
 
 def _ece(bins: Tensor) -> float:
     count, confidence, hits = bins
-    if not count.sum():
-        raise InvalidData("there are no rows to evaluate on")
+    _require_rows(int(count.sum()))
     return float((hits - confidence).abs().sum() / count.sum())
 
 

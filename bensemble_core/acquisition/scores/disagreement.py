@@ -3,6 +3,7 @@
 The kernels are pure functions of normalised log-probabilities [M, N, C] -> [N], finite in value and gradient at p = 0.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -139,16 +140,20 @@ class MeanStd:
     column: ClassVar[str] = "mean_std"
 
 
-def score_least_confidence(predictive: Predictive, options: LeastConfidence, rows: Rows) -> Tensor:
-    return least_confidence(kernels.inputs(_categorical(predictive)), predictive.log_weights)
+def _of_classes(formula: kernels.Formula) -> Callable[[Predictive, Any, Rows], Tensor]:
+    """The score of an acquisition that is a formula of class probabilities, without options."""
+
+    def score(predictive: Predictive, options: Any, rows: Rows) -> Tensor:
+        if not isinstance(predictive, CategoricalPredictive):
+            raise InvalidOption("this acquisition counts classes and is not defined for regression")
+        return formula(kernels.inputs(predictive), predictive.log_weights)
+
+    return score
 
 
-def score_margin(predictive: Predictive, options: Margin, rows: Rows) -> Tensor:
-    return margin(kernels.inputs(_categorical(predictive)), predictive.log_weights)
-
-
-def score_variation_ratio(predictive: Predictive, options: VariationRatio, rows: Rows) -> Tensor:
-    return variation_ratio(kernels.inputs(_categorical(predictive)), predictive.log_weights)
+score_least_confidence = _of_classes(least_confidence)
+score_margin = _of_classes(margin)
+score_variation_ratio = _of_classes(variation_ratio)
 
 
 def score_predictive_variance(predictive: Predictive, options: PredictiveVariance, rows: Rows) -> Tensor:
@@ -164,9 +169,3 @@ def score_mean_std(predictive: Predictive, options: MeanStd, rows: Rows) -> Tens
         spread = predictive.epistemic_variance().reshape(predictive.n_rows, predictive.n_outputs)
         return _root(spread).mean(-1)
     return mean_std(kernels.inputs(predictive), predictive.log_weights)
-
-
-def _categorical(predictive: Predictive) -> CategoricalPredictive:
-    if isinstance(predictive, CategoricalPredictive):
-        return predictive
-    raise InvalidOption("this acquisition counts classes and is not defined for regression")

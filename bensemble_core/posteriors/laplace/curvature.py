@@ -12,7 +12,7 @@ gradients [R, n, T, O] and its inputs a [n, T, I]:
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import torch
@@ -87,11 +87,10 @@ class Block:
 
     def scaled(self, factor: float | Tensor) -> "Block":
         """The curvature times a number, as when the noise variance is divided by it."""
-        return Block(names=self.names, shapes=self.shapes, curvature=self.curvature.scaled(factor))
+        return replace(self, curvature=self.curvature.scaled(factor))
 
     def plus(self, other: "Block") -> "Block":
-        total = self.curvature.plus(other.curvature)  # type: ignore[arg-type]  # both of one kind
-        return Block(names=self.names, shapes=self.shapes, curvature=total)
+        return replace(self, curvature=self.curvature.plus(other.curvature))  # type: ignore[arg-type]  # of one kind
 
 
 def curvature(
@@ -284,13 +283,7 @@ def _blocks(
             if layer.weight is not None:  # the left factor is diagonalised already
                 k = found[layer.weight].curvature
                 assert isinstance(k, Kronecker)
-                own = Kronecker(
-                    left_values=k.left_values,
-                    left_vectors=k.left_vectors,
-                    right_values=one[0],
-                    right_vectors=one,
-                    n_rows=n_rows,
-                )
+                own = replace(k, right_values=one[0], right_vectors=one, factored=False)
             else:
                 own = Kronecker.of(left, one, n_rows)
             found[layer.bias] = Block(names=(layer.bias,), shapes=(shape[layer.bias],), curvature=own)
