@@ -167,7 +167,7 @@ class Fitted(Described):
 
     @property
     def log_evidence(self) -> float:
-        """Log marginal likelihood log p(D), to compare models by, in nats and the units of y; laplace has it."""
+        """log p(D) in nats and the units of y, as the method has it (laplace): what models are compared by."""
         if not isinstance(self.posterior, Evidence):
             raise InvalidOption(f"{self.posterior.name} has no log evidence; laplace has")
         return self.posterior.log_evidence(self.problem, self.state)

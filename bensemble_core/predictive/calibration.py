@@ -56,7 +56,7 @@ class Calibration(Described):
 
     @property
     def temperature(self) -> float:
-        """T of softmax(logits / T); for numbers, which have log p = −(y − μ)²/2σ² + …, the factor on the variance."""
+        """The T of softmax(logits / T); for numbers, with log p = −(y − μ)²/2σ² + …, the factor on the variance."""
         if self.scale.ndim:
             raise InvalidOption("vector scaling has no single temperature; read scale and shift")
         return float(1 / self.scale if self.family == "categorical" else self.scale.square())
@@ -95,7 +95,7 @@ class Calibration(Described):
 
 
 def calibrate(ensemble: Ensemble, x: Rows, y: Rows, *, kind: Kind = "temperature") -> Ensemble:
-    """The ensemble with forecasts calibrated on rows that it was not trained on; an earlier calibration is replaced.
+    """Calibrate an ensemble's forecasts on rows that it was not trained on; an earlier calibration is replaced.
 
     It saves, loads, predicts and ranks as any other.
 

@@ -26,12 +26,12 @@ def accuracy(predictive: CategoricalPredictive, y: Values) -> float:
 
 
 def nll(predictive: Predictive, y: Values) -> float:
-    """Mean −log p(y) of the mixture, nats a row: infinite if any answer had probability 0."""
+    """Negative log-likelihood, the mean −log p(y) of the mixture in nats: infinite if any answer had probability 0."""
     return _mean(-predictive.log_prob(y))
 
 
 def brier(predictive: CategoricalPredictive, y: Values) -> float:
-    """Mean Σ_c (p̄_c − 1[y = c])² (Brier 1950): the sum over all classes, between 0 and 2, not its half nor its mean."""
+    """Brier score, the mean of Σ_c (p̄_c − 1[y = c])² over rows (Brier 1950): from 0 to 2, a sum over all classes."""
     return _mean(_brier_rows(predictive, y))
 
 
@@ -70,7 +70,7 @@ def crps_rows(predictive: GaussianPredictive, y: Values) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Reliability(Described):
-    """How often a forecast came true, by what it forecast; an empty bin has NaN."""
+    """Bins of forecasts: how sure they were, and how often they came true; NaN in an empty bin."""
 
     count: Tensor  # [B] rows in the bin
     confidence: Tensor  # [B] mean of what was forecast
@@ -91,7 +91,7 @@ def interval_coverage(predictive: GaussianPredictive, y: Values, *, level: float
 
 
 def interval_width(predictive: GaussianPredictive, *, level: float = 0.9) -> float:
-    """Mean width of that interval, in y's units."""
+    """Mean width of the mixture's central interval, in y's units."""
     return _mean(_widths(predictive, level))
 
 
@@ -144,7 +144,7 @@ def ood_auroc(inside: Values, outside: Values) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RiskCoverage(Described):
-    """The mean loss of the rows that are answered when only the k surest are, for every k."""
+    """The mean loss of the k least uncertain rows, for every k."""
 
     coverage: Tensor  # [N] k/N
     risk: Tensor  # [N]
@@ -159,7 +159,7 @@ class RiskCoverage(Described):
 
 
 def risk_coverage(uncertainty: Values, losses: Values) -> RiskCoverage:
-    """Answer the least uncertain first: uncertainty [N], losses [N] (0 or 1 for a class right or wrong).
+    """Mean loss of the k least uncertain rows, for every k: uncertainty [N], losses [N] (0 or 1 for classes).
 
     Rows of equal uncertainty count as in random order, in expectation, so that the order of rows is of no matter.
     """
@@ -192,9 +192,9 @@ def aurc(predictive: Predictive, y: Values, *, uncertainty: Values | None = None
 
 
 def evaluate(predictive: Predictive, y: Values, *, level: float | None = None) -> dict[str, float]:
-    """{n, accuracy, nll, ece, brier} for classes, {n, rmse, nll, crps} for numbers; with `level` {…, coverage, width}.
+    """All metrics: {n, accuracy, nll, ece, brier} for classes, {n, rmse, nll, crps} for numbers.
 
-    Coverage and width are those of the central interval of that level.
+    With `level` also {coverage, width} of the central interval of that level.
     """
     evaluation = Evaluation(level=level)
     evaluation.add(predictive, y)

@@ -30,7 +30,7 @@ def short_list_size(options: Any, k: int) -> int:
 
 
 def short_list(entry: SelectionEntry, options: Any, rows: Tensor, scores: Tensor, k: int, seed: int) -> Tensor:
-    """The rows to look at, ascending: rows [n], their scores [n] -> [min(n, size)].
+    """The rows that a selection looks at, ascending: rows [n], their scores [n] -> [min(n, size)].
 
     Those with the highest score (ties by the seed) or, for a selection that does not use scores, a uniform draw in
     which a row's random number is a function of (seed, row) alone.
