@@ -1,17 +1,19 @@
 """How objects that hold tensors show themselves: one line for a terminal, a small table for a notebook."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from html import escape
 from typing import Any
 
 from torch import Tensor
 
-_SHOWN = 10  # entries of a list
+from bensemble_core.options import default_of
+
+_SHOWN = 10  # most entries of a list to show
 
 
 class Described:
-    """`repr` in one line and `_repr_html_` as a table, both of what `_facts` tells; what is None is left out."""
+    """`repr` in one line and `_repr_html_` as a table, both made from `_facts`; entries that are None are left out."""
 
     def _facts(self) -> Mapping[str, object]:
         raise NotImplementedError
@@ -36,13 +38,12 @@ def kind(tensor: Tensor) -> dict[str, str]:
 def entry(options: Any) -> str:
     """A method or a network by its name and the options that are not its defaults: `mlp(hidden=[64, 64])`."""
     name = str(getattr(options, "name", type(options).__name__))
-    told = []
+    changed = []
     for field in fields(options) if is_dataclass(options) else ():
-        default = field.default if field.default_factory is MISSING else field.default_factory()
         value = getattr(options, field.name)
-        if field.name != "name" and value != default:
-            told.append(f"{field.name}={list(value) if isinstance(value, tuple) else value}")
-    return f"{name}({', '.join(told)})" if told else name
+        if field.name != "name" and value != default_of(field):
+            changed.append(f"{field.name}={list(value) if isinstance(value, tuple) else value}")
+    return f"{name}({', '.join(changed)})" if changed else name
 
 
 def network(model: Any) -> str:
@@ -52,12 +53,12 @@ def network(model: Any) -> str:
 
 def likelihood(given: Any) -> str:
     """Its name, and its classes or its noise."""
-    told = given.to_json()
-    if told.get("classes") is not None:
-        return f"{told['name']}({', '.join(_few(told['classes'], len(told['classes'])))})"
-    if told.get("n_classes") is not None:
-        return f"{told['name']}({told['n_classes']} classes)"
-    return f"{told['name']}(noise={told['noise']})" if told.get("noise") is not None else str(told["name"])
+    spec = given.to_json()
+    if spec.get("classes") is not None:
+        return f"{spec['name']}({', '.join(_few(spec['classes'], len(spec['classes'])))})"
+    if spec.get("n_classes") is not None:
+        return f"{spec['name']}({spec['n_classes']} classes)"
+    return f"{spec['name']}(noise={spec['noise']})" if spec.get("noise") is not None else str(spec["name"])
 
 
 def numbers(values: Tensor) -> str:

@@ -7,7 +7,7 @@ BensembleError
 ├── InvalidModel(ValueError)    a network that cannot be built, or does not fit the data or the likelihood
 ├── InvalidSpec(ValueError)     an experiment that was stated wrongly; carries a JSON pointer to the place
 ├── InvalidFile(ValueError)     not one of our files, truncated, or from a newer format
-├── NotFinite(ArithmeticError)  training or scoring left the finite numbers
+├── NotFinite(ArithmeticError)  training or scoring gave a NaN or an infinity
 └── Cancelled                   raised by a `report` that wants the work stopped; nothing is left behind
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class BensembleError(Exception):
-    """The root: `except BensembleError` catches all of the above and nothing else."""
+    """The base class of every error that the library raises on purpose."""
 
 
 class InvalidOption(BensembleError, ValueError):
@@ -53,7 +53,7 @@ class InvalidFile(BensembleError, ValueError):
 
 
 class NotFinite(BensembleError, ArithmeticError):
-    """Training or scoring left the finite numbers."""
+    """Training or scoring gave a NaN or an infinity."""
 
 
 class Cancelled(BensembleError):

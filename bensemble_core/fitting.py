@@ -47,7 +47,7 @@ from bensemble_core.types import (
 )
 
 _FIT, _SAMPLE = 1, 2  # branches of a seed
-_DRAWS = 20
+_DRAWS = 20  # members that `sample` draws by default
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -76,7 +76,7 @@ class Fitted(Described):
 
     @own_modes()
     def sample(self, n: int | None = None, *, seed: int = 0, at_most: bool = False) -> Ensemble:
-        """Exactly n draws of a density (20 unless given); min(n, S) evenly thinned of a method that keeps S members.
+        """Draw an ensemble of n members, by default 20; of a method that keeps S members min(n, S), evenly thinned.
 
         Where that is fewer than were asked for, `Ensemble.notes` says so, unless n was meant as `at_most`; and it
         repeats the warnings of `diagnostics`.
@@ -93,7 +93,7 @@ class Fitted(Described):
 
     @own_modes()
     def predict(self, x: Rows) -> Predictive:
-        """The method's own predictive in closed form, as a single member; any other is sample(n).predict(x)."""
+        """Predict rows in closed form, as one member, where the method can (pbp); else use sample(n).predict(x)."""
         if not isinstance(self.posterior, Analytic):
             raise InvalidOption(
                 f"{self.posterior.name} has no predictive in closed form; draw members, sample(n).predict(x)"
@@ -276,7 +276,7 @@ def check(
     prior: Prior | None = DEFAULT_PRIOR,
     **options_: Any,
 ) -> None:
-    """Raise what `fit` would refuse before any work, with no row at hand: InvalidOption or InvalidModel, with advice.
+    """Raise the InvalidOption or InvalidModel that `fit` would raise before any work; no rows are needed.
 
     A network given by name is not allocated. input_shape: of one row. Of classes the likelihood says how many,
     `Categorical(n_classes=…)`; of numbers there are `n_targets` a row.
@@ -345,7 +345,7 @@ def fit_splits(
 
 
 def load(source: str | Path | bytes, *, model: nn.Module | None = None, device: str | torch.device = "cpu") -> Any:
-    """A Fitted or an Ensemble, as the file says; `model` where the network was an nn.Module."""
+    """Read a Fitted or an Ensemble from a path or bytes; pass `model` where the network was an nn.Module."""
     device = usable_device(device)
     header, tensors = io.read(source)
     tensors = {k: v.to(device) for k, v in tensors.items()}

@@ -25,7 +25,7 @@ from bensemble_core.options import whole
 from bensemble_core.priors import prior_from_json
 from bensemble_core.types import Problem, Scaling, Shapes, Tensors
 
-FORMAT = 1
+FORMAT = 1  # version of the files
 _KEY = "bensemble"
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}  # of a problem
 
@@ -95,7 +95,7 @@ def header_read(what: str = "the header of the file") -> Iterator[None]:
 
 
 def save_tensors(tensors: Tensors, path: str | Path | None = None) -> bytes:
-    """A flat dict of tensors (0-d ones too, dtypes kept) as bytes, and at a path if one is given."""
+    """Write a flat dict of tensors (0-d ones too, dtypes kept) as bytes, and to a path if one is given."""
     header = {"kind": "tensors"}
     if path is not None:
         write(path, header, tensors)
@@ -103,7 +103,7 @@ def save_tensors(tensors: Tensors, path: str | Path | None = None) -> bytes:
 
 
 def load_tensors(source: str | Path | bytes) -> dict[str, Tensor]:
-    """The inverse of `save_tensors`."""
+    """Read what `save_tensors` wrote, from a path or bytes."""
     return read(source)[1]
 
 

@@ -1,6 +1,6 @@
 """p(y | outputs of the network): categorical, Gaussian, and Gaussian with noise that depends on x.
 
-A likelihood is written by the caller (`Gaussian(noise=0.3)`) and then bound to the labels, which tell it the number
+A likelihood is written by the caller (`Gaussian(noise=0.3)`) and then bound to the labels, which give the number
 of classes or targets and their scale. Standardised targets are (y − mean) / scale; predictives are in the units of y.
 """
 
@@ -21,14 +21,15 @@ from bensemble_core.types import Family, Likelihood, Tensors
 
 LOG_NOISE = "likelihood/log_noise"  # the slash keeps it apart from any parameter of a module
 FLOOR = 1e-6  # least noise variance that can be learnt, in units of the variance of y
-_ROOM = 1e-3  # a forecast far from the rows may be a thousand sd wide before its variance overflows
+_ROOM = 1e-3  # largest sd of targets, as a share of what can be squared: forecasts may be a thousand sd wide
 
 
 @dataclass(frozen=True, kw_only=True)
 class Categorical:
-    """p(y = c) = softmax(outputs)_c. Without `n_classes`: the outputs of the module handed in, else max(y) + 1.
+    """Labels are classes: p(y = c) = softmax(outputs)_c.
 
-    `classes` are the names of classes 0, 1, … (a list will do), kept in files; they tell `n_classes` too.
+    n_classes: default the outputs of the module handed in, else max(y) + 1.
+    classes: names of classes 0, 1, … (a list will do), kept in files; they set `n_classes` too.
     """
 
     family: ClassVar[Family] = "categorical"
@@ -49,7 +50,7 @@ class Categorical:
         if self.n_classes is not None:
             return self
         if n_outputs is None and not y.numel():
-            raise InvalidData("no label tells the number of classes; pass likelihood=Categorical(n_classes=…)")
+            raise InvalidData("there are no labels to count the classes of; pass likelihood=Categorical(n_classes=…)")
         if n_outputs is None:
             _refuse_codes(y)
         n_classes = n_outputs if n_outputs is not None else max(2, int(y.max()) + 1)
@@ -105,11 +106,11 @@ class Categorical:
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian:
-    """p(y) = N(y | output, noise²), outputs independent. `noise` is a standard deviation in the units of y.
+    """Labels are numbers with Gaussian noise of one level: p(y) = N(y | output, noise²), outputs independent.
 
-    Without `noise` it is learnt, one log-sd per target and member, from sd(y) downwards, with a flat prior; learnt
-    variances stay above 10⁻⁶ of the variance of y. With `noise` it is fixed, unless `learn_noise=True` makes it the
-    start. The last three fields are set by `bind`.
+    `noise` is a standard deviation in the units of y, and fixed unless `learn_noise=True` makes it the start. Without
+    it the noise is learnt, one log-sd per target and member, from sd(y) downwards, with a flat prior; learnt variances
+    stay above 10⁻⁶ of the variance of y. The last three fields are set by `bind`.
     """
 
     family: ClassVar[Family] = "gaussian"
@@ -180,8 +181,9 @@ class Gaussian:
 
 @dataclass(frozen=True, kw_only=True)
 class HeteroscedasticGaussian:
-    """p(y) = N(y | μ(x), σ²(x)): two outputs per target, all means first, then all raw variances.
+    """Labels are numbers with Gaussian noise that depends on x: p(y) = N(y | μ(x), σ²(x)).
 
+    The network has two outputs per target, all means first, then all raw variances:
     σ² = Var(y) (softplus(raw) + 10⁻⁶) (Lakshminarayanan et al. 2017, with the floor in units of the variance of y).
     The fields are set by `bind`.
     """
@@ -267,7 +269,7 @@ def standardised_like(asked: Likelihood, old: Likelihood) -> Likelihood:
     if isinstance(asked, Categorical) and isinstance(old, Categorical):
         if asked.n_classes not in (None, old.n_classes):
             raise InvalidOption(
-                f"the warm start tells {old.n_classes} classes apart, got n_classes={asked.n_classes}; ask for as "
+                f"the warm start has {old.n_classes} classes, got n_classes={asked.n_classes}; ask for as "
                 "many, or start afresh without warm"
             )
         if None not in (asked.classes, old.classes) and asked.classes != old.classes:
@@ -312,7 +314,7 @@ def _refuse_numbers(y: Tensor) -> None:
 def _refuse_codes(y: Tensor) -> None:
     """Labels that are no class indices 0, 1, …: each number between would silently become a class without an example.
 
-    A class or two that nobody has labelled yet is usual, so that most have to be missing, or the first.
+    A few classes without a label are usual: refused are labels of which most are missing, or the first.
     """
     if y.dtype == torch.bool:
         return  # true and false are two classes

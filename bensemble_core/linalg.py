@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bensemble_core.errors import NotFinite
 
-_NARROW = 128  # columns below which a product is not split
+_NARROW = 128  # columns of a half below which a product is not split
 
 
 def gram(a: Tensor) -> Tensor:

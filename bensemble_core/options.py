@@ -44,13 +44,14 @@ def document(*kinds: type[Any]) -> None:
     """List the options of entries, with their meaning, default and bounds, where `help(kind)` shows them."""
     for kind in kinds:
         lines = [
-            f"{item.name}: {item.metadata.get('description', 'its name')} (default {_default(item)!r}{_bounds(item)})"
+            f"{item.name}: {item.metadata.get('description', 'its name')} (default {default_of(item)!r}{_bounds(item)})"
             for item in fields(kind)
         ]
         kind.__init__.__doc__ = "\n".join(lines)
 
 
-def _default(item: "Field[Any]") -> Any:
+def default_of(item: "Field[Any]") -> Any:
+    """The default of an option, made anew where it is made by a factory."""
     return item.default if item.default_factory is MISSING else item.default_factory()
 
 

@@ -73,7 +73,7 @@ def reliability(
     labels: Sequence[str] | None = None,
     axes: Axes | None = None,
 ) -> Figure:
-    """How often forecasts came true against how sure they were; the diagonal is a perfectly honest forecaster.
+    """How often forecasts came true against how sure they were; a calibrated forecast lies on the diagonal.
 
     Of classes: accuracy by confidence, in 15 bins (Guo et al. 2017), a bar of the rows in each bin beneath. Of numbers:
     the share of targets inside central intervals, by level. Or of ready-made bins, several to compare them.

@@ -16,7 +16,7 @@ from bensemble_core.types import Prior, Tensors
 
 @dataclass(frozen=True, kw_only=True)
 class Normal:
-    """p(θ) = Π N(θ_i | 0, scale²), on every weight and bias. `Normal(scale=1.0)` is the default of `fit`.
+    """Every weight and bias is Gaussian around 0: p(θ) = Π N(θ_i | 0, scale²). `Normal(scale=1.0)` is the default.
 
     It enters the objective as log p(θ) beside the likelihood of all N rows: the pull of the prior fades as rows come,
     and is not the weight decay of an optimiser.

@@ -9,10 +9,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bensemble_core.errors import InvalidData
 from bensemble_core.options import whole
 
-MASK = (1 << 64) - 1
-GAMMA = 0x9E3779B97F4A7C15  # what a SplitMix64 counter goes on by
+MASK = (1 << 64) - 1  # the lowest 64 bits
+GAMMA = 0x9E3779B97F4A7C15  # the step of a SplitMix64 counter
 
 Z = TypeVar("Z", int, npt.NDArray[np.uint64])
 
@@ -33,6 +34,13 @@ def draw_seed(rng: torch.Generator) -> int:
 def generator(seed: int, *path: int, device: torch.device | str = "cpu") -> torch.Generator:
     """A generator for a place in the tree below `seed`."""
     return torch.Generator(device).manual_seed(derive(seed, *path))
+
+
+def count_held_out(n: int, share: float, what: str, advice: str = "") -> int:
+    """How many of n rows a share is, at least 1 and not all of them; InvalidData where n is too small for that."""
+    if n < 2:
+        raise InvalidData(f"{what} holds rows out and needs at least 2, got {n}{advice}")
+    return min(max(1, round(share * n)), n - 1)
 
 
 def permutation(n: int, seed: int, *path: int) -> Tensor:

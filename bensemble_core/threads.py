@@ -1,7 +1,7 @@
 """Small operations on one thread, and many pieces of work side by side on a thread each.
 
-Torch's own threads meet at the end of every operation; in small ones they wait longer than they work, and on a machine
-that does something else as well for a hundred times as long. Threads that share nothing never wait for each other.
+Torch's own threads wait for each other at the end of every operation: in small ones longer than they work, and on a
+busy machine a hundred times as long. Threads that share nothing never wait for each other.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ import torch
 T = TypeVar("T")
 R = TypeVar("R")
 
-_AHEAD = 2  # pieces a thread that may be under way or waiting to be taken
+_AHEAD = 2  # pieces for each thread that may be running, or done and not yet taken
 
 
 @contextmanager

@@ -10,7 +10,7 @@ _KINDS = ("cpu", "cuda")  # of devices that may cast by themselves
 
 @contextmanager
 def own_modes() -> Iterator[None]:
-    """As if nobody had set any: with gradients, no inference mode, no autocast. Also a decorator.
+    """The default modes: with gradients, no inference mode, no autocast. Also a decorator.
 
     Under `torch.no_grad()` no descent has a gradient, and under `torch.autocast` the same seed gives other bits.
     """

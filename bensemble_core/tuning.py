@@ -24,7 +24,7 @@ from bensemble_core.posteriors import named_posterior
 from bensemble_core.predictive import Predictive, metrics
 from bensemble_core.priors import DEFAULT_PRIOR, Normal
 from bensemble_core.problem import AnyData, AnyModel, as_data
-from bensemble_core.randomness import derive, permutation
+from bensemble_core.randomness import count_held_out, derive, permutation
 from bensemble_core.training.descent import Descent
 from bensemble_core.types import (
     Analytic,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 Metric: TypeAlias = Literal["nll", "crps", "rmse", "brier", "ece", "accuracy", "log_evidence", "bound"]
 
-PRIOR_SCALE: Final = ("log", 0.03, 30.0)
+PRIOR_SCALE: Final = ("log", 0.03, 30.0)  # range of a Normal prior's sd
 _HELD_OUT: dict[Family, tuple[str, ...]] = {
     "categorical": ("nll", "brier", "ece", "accuracy"),
     "gaussian": ("nll", "crps", "rmse"),
@@ -58,7 +58,7 @@ _SPLIT, _SAMPLER = 31, 32  # branches of the seed
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One setting and what came of it."""
+    """A setting that `tune` tried, and its value of the metric."""
 
     settings: Mapping[str, Any]
     value: float | None  # None: training left the finite numbers
@@ -66,7 +66,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Tuned(Described):
-    """The best setting, put to work on all rows."""
+    """What `tune` found: the best setting, its fit to all rows, and all trials."""
 
     posterior: Posterior  # the method with its chosen options
     fitted: Fitted
@@ -310,7 +310,7 @@ def _check(posterior: Posterior, family: Family, metric: str, trials: int, n_mem
 
 
 def _with_classes(likelihood: Likelihood, y: Tensor, model: AnyModel) -> Likelihood:
-    """All labels tell the number of classes, the ones held out too."""
+    """The likelihood with the number of classes in all labels, those held out included."""
     if isinstance(likelihood, Categorical) and not isinstance(model, nn.Module):
         return likelihood.bind(y, n_outputs=None, standardise=False)
     return likelihood
@@ -321,9 +321,7 @@ def _split(rows: Data, validation: float | AnyData, seed: int) -> tuple[Data, Da
         return rows, as_data(validation)
     if not 0 < validation < 1:
         raise InvalidOption(f"validation is a share strictly between 0 and 1, or (x, y), got {validation}")
-    held = min(max(1, round(validation * rows.n_rows)), rows.n_rows - 1)
-    if held < 1:
-        raise InvalidData(f"tuning holds rows out and needs at least 2, got {rows.n_rows}; pass validation=(x, y)")
+    held = count_held_out(rows.n_rows, validation, "tuning", "; pass validation=(x, y)")
     order = permutation(rows.n_rows, seed, _SPLIT).to(rows.x.device)
     return rows.take(order[held:]), rows.take(order[:held])
 

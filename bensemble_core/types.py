@@ -49,7 +49,7 @@ class Augment(Protocol):
 
 
 def silent(done: int, total: int, message: str, snapshot: Snapshot) -> None:
-    """The report that nobody reads."""
+    """The default report, which does nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -127,7 +127,7 @@ class Likelihood(Protocol):
     family: ClassVar[Family]
 
     def bind(self, y: Tensor, *, n_outputs: int | None, standardise: bool) -> Likelihood:
-        """The same likelihood with what only the labels tell: how many classes or targets, and their scale."""
+        """The same likelihood with what the labels determine: how many classes or targets, and their scale."""
         ...
 
     @property
@@ -184,7 +184,7 @@ class Scaling(Described):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Problem(Described):
-    """WHAT is inferred: p(y | x, θ) p(θ)."""
+    """What is inferred: the network, likelihood and prior of p(y | x, θ) p(θ)."""
 
     model: Model
     likelihood: Likelihood
@@ -211,7 +211,7 @@ Aim: TypeAlias = Literal["none", "mean_field", "exact"]
 
 
 class Posterior(Protocol):
-    """HOW it is inferred: a frozen dataclass of hyper-parameters; holds no data and no weights.
+    """A method of inference: a frozen dataclass of hyper-parameters, without data and weights.
 
     `aims` says what the draws converge to on a linear-Gaussian problem: the exact posterior, the best factorised one,
     or nothing (a point, a fixed number of members, or a spread with no such promise). Data handed to `fit` is
@@ -246,7 +246,7 @@ class Posterior(Protocol):
     def expected(self, problem: Problem, state: Tensors) -> Shapes:
         """Every name and shape of a state of this problem: what a file is checked against.
 
-        Sizes that a state alone tells (members kept, a rank) are read from the one at hand, which may lack anything.
+        Sizes that only a state knows (members kept, a rank) are read from the given one, which may lack anything.
         """
         ...
 

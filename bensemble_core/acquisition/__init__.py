@@ -1,4 +1,4 @@
-"""Which rows are worth a label: scores (`ACQUISITIONS`) and ways to pick k of them (`SELECTIONS`).
+"""Which rows to label: scores (`ACQUISITIONS`) and ways to pick k of them (`SELECTIONS`).
 
 From outside use the names below; ranking also uses `entries`, `progress`, and `fused.kernels`, several scores in one
 pass. Adding a score or a selection is a file and a line here.

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from bensemble_core.randomness import GAMMA, MASK, mix
 
-# One constant a purpose: a `power` selection must not reuse the noise of a `random` score made with the same seed.
+# One stream for each purpose: a `power` selection must not reuse the noise of a `random` score of the same seed.
 RANDOM_SCORE = 0x52414E444F4D
 POWER_NOISE = 0x504F574552
 SHORT_LIST = 0x53484F5254

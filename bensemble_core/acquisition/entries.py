@@ -26,7 +26,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """An acquisition: `score(predictive, options, rows)` -> [N], higher is more worth labelling.
+    """An acquisition: `score(predictive, options, rows)` -> [N]; the higher, the more useful is a row's label.
 
     Options whose scores the fused pass gives have its `column`, a name of `kernels.COLUMNS`.
     """
@@ -37,7 +37,7 @@ class Entry:
     families: tuple[str, ...] = ("categorical", "gaussian")
     ceiling: Callable[[Any, str, Tensor | None, int], float | None] | None = None  # (options, family, log_weights, M)
     kept: tuple[Any, ...] = ()  # options whose scores cost nothing more once an ensemble has predicted a row
-    is_disagreement: Callable[[Any], bool] = lambda _: False  # for these options: 0 where all members say the same
+    is_disagreement: Callable[[Any], bool] = lambda _: False  # for these options: 0 where all members predict the same
     negative_for: tuple[str, ...] = ()  # families for which a score may be below 0
     is_coarse: bool = False  # few distinct values, so that a ranking says how many rows tie
 
@@ -63,7 +63,7 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Picks:
-    """What a selection chose, and why: for each pick one number, of which `measure` says what it is."""
+    """What a selection chose, and why: for each pick one number, whose kind is `measure`."""
 
     rows: Tensor  # [k] int64 pool rows, in order
     measure: str  # "score", "probability" of the draw given the earlier ones, "information_gained", "distance", …

@@ -1,4 +1,4 @@
-"""How a selection tells how far it is, and can be stopped."""
+"""How a selection reports its progress, and can be stopped."""
 
 import time
 from collections.abc import Callable, Sized
@@ -9,23 +9,23 @@ from bensemble_core.types import Progress
 
 Tick: TypeAlias = Callable[[], None]  # called at every step of the work, however small
 
-EVERY = 0.1  # seconds between two reports, at least
+REPORT_SECONDS = 0.1  # shortest time between two reports
 
 
 def silent() -> None:
-    """For work that nobody follows."""
+    """For work without progress reports."""
 
 
 def ticking(report: Progress | None, picked: Sized, k: int) -> Tick:
-    """Reports how many are picked by then, no more often than `EVERY` seconds, from whichever thread it is called."""
+    """Reports how many are picked by then, at most every `REPORT_SECONDS`, from whichever thread it is called."""
     if report is None:
         return silent
-    last, turn = time.monotonic(), Lock()
+    last, lock = time.monotonic(), Lock()
 
     def tick() -> None:
         nonlocal last
-        with turn:
-            if time.monotonic() - last >= EVERY:
+        with lock:
+            if time.monotonic() - last >= REPORT_SECONDS:
                 report(len(picked), k, f"choosing rows: {len(picked)} of {k}")
                 last = time.monotonic()
 

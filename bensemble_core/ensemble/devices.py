@@ -1,4 +1,4 @@
-"""The one place where a device that a caller names is looked for."""
+"""Checks a device that a caller names."""
 
 import torch
 
@@ -11,15 +11,15 @@ def usable_device(device: torch.device | str) -> torch.device:
         found = torch.device(device)
         torch.zeros(1, device=found)
     except Exception as reason:  # a build without CUDA raises AssertionError, a missing driver RuntimeError
-        said = " ".join(str(reason).split(". ")[0].split())[:120]
+        cause = " ".join(str(reason).split(". ")[0].split())[:120]
         raise InvalidOption(
-            f"device {str(device)!r} cannot be used here ({said}); use {' or '.join(_there_are())}"
+            f"device {str(device)!r} cannot be used here ({cause}); use {' or '.join(_devices())}"
         ) from reason
     if found.type == "meta":
-        raise InvalidOption(f"device 'meta' holds no numbers to compute with; use {' or '.join(_there_are())}")
+        raise InvalidOption(f"device 'meta' holds no numbers to compute with; use {' or '.join(_devices())}")
     return found
 
 
-def _there_are() -> list[str]:
+def _devices() -> list[str]:
     others = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     return ["cpu", *others, *(["mps"] if torch.backends.mps.is_available() else [])]

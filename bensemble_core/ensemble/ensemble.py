@@ -41,7 +41,9 @@ from bensemble_core.types import Family, Likelihood, Problem, Shapes, Tensors, T
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Ensemble(Described):
-    """What differs between members is `stacked` [M, ...], what does not is `shared`; nothing here is ever written to.
+    """M networks drawn from a posterior, which predict rows together. Nothing in it is ever written to.
+
+    Tensors that differ between members are `stacked` [M, ...], the others are `shared`.
 
     Rows run in blocks of `plan.rows` from row 0 of the array handed in, the last one padded with zeros and cut, so a
     row's bits do not depend on how many rows follow its block.
@@ -79,8 +81,8 @@ class Ensemble(Described):
 
         modules: of one architecture; they are copied. likelihood: what their outputs mean, "categorical" for logits,
         Gaussian(noise=…) for means in the units of y, HeteroscedasticGaussian() for means and raw variances (σ² =
-        softplus(raw) + 10⁻⁶). input_shape: of one row; flat rows of a network that begins with a linear layer tell it
-        themselves. log_weights: [M] of the members, equal unless given.
+        softplus(raw) + 10⁻⁶). input_shape: of one row; not needed for flat rows of a network that begins with a linear
+        layer. log_weights: [M] of the members, equal unless given.
         """
         problem, stacked = stack_modules(modules, likelihood, input_shape)
         device = next((p.device for p in modules[0].parameters()), torch.device("cpu"))
@@ -117,7 +119,7 @@ class Ensemble(Described):
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Names of the classes in the order of `log_probs`, where the likelihood was told them."""
+        """Names of the classes in the order of `log_probs`, where the likelihood has them."""
         return getattr(self.problem.likelihood, "classes", None)
 
     @cached_property
@@ -137,7 +139,7 @@ class Ensemble(Described):
         return join(parts)
 
     def iter_predict(self, x: Rows, chunk_rows: int | None = None) -> Iterator[Predictive]:
-        """The same in chunks of `chunk_rows` rows (default: one block), each starting a block of its own.
+        """As `predict`, in chunks of `chunk_rows` rows (default: one block), each starting a block of its own.
 
         Never more than a chunk of x is read and converted, so x may be a memory map. An empty x gives one empty chunk.
         """
@@ -159,7 +161,7 @@ class Ensemble(Described):
 
     @own_modes()
     def features(self, x: Rows, *, member: int | None = None) -> Tensor:
-        """The input of the last linear layer, else the flattened rows: [N, F].
+        """Features of rows: the input of the last linear layer, else the flattened rows: [N, F].
 
         Features of different members are not comparable, so they are one member's: see `representative`.
         """
@@ -191,7 +193,7 @@ class Ensemble(Described):
         )
 
     def compile(self) -> "Ensemble":
-        """The same with each member's pass through torch.compile, tried and ready to run here.
+        """The same ensemble with each member compiled by torch.compile, tried and ready to run here.
 
         It pays for networks whose members run one after another, such as convolutions on a CPU: a quarter less time
         after half a minute to get ready, which every process pays once (`warm_up` says how long). Others, whose members
@@ -214,7 +216,7 @@ class Ensemble(Described):
         start = time.perf_counter()
         try:
             self.predict_chunk(zero_rows(self.problem, 1, self.device))
-        except Exception as error:  # of whatever kind: what torch.compile raises is nobody's interface
+        except Exception as error:  # of any kind: which exceptions torch.compile raises is not documented
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise InvalidModel(
                 f"torch.compile cannot take this network here ({reason}); it needs a C++ compiler and a network of "
@@ -227,7 +229,7 @@ class Ensemble(Described):
         io.write(path, *self.to_tensors())
 
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Header and flat tensors."""
+        """The JSON header and the flat tensors of a file."""
         header = {
             "kind": "ensemble",
             "problem": io.problem_header(self.problem),

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from bensemble_core.models.spec import outline
-from bensemble_core.models.transforms import CONVOLUTIONS, layers_in_order
+from bensemble_core.models.transforms import CONVOLUTIONS, join, layers_in_order, removing
 from bensemble_core.randomness import borrowed
 from bensemble_core.types import Problem, Tensors, Transform
 
@@ -26,11 +26,11 @@ Mode: TypeAlias = Literal["vmap", "loop"]
 Layout: TypeAlias = Literal["contiguous", "channels_last"]
 _ONE_BY_ONE_ON_CPU = CONVOLUTIONS
 _ONE_BY_ONE = (nn.RNNBase, nn.RNNCellBase, nn.modules.batchnorm._BatchNorm)
-_CACHE_BYTES = 2 << 20  # measured on one core: past about 2 MB of the widest activation vmap loses to the loop
-_LOOP_BYTES = 8 << 20  # of a network that runs whole, one member after another: a member's weights are read a block
+_CACHE_BYTES = 2 << 20  # largest activation of a block; measured on one core: past 2 MB vmap is slower than the loop
+_LOOP_BYTES = 8 << 20  # the same of members that run one after another, whose weights are read again for each block
 _WEIGHT_BYTES = 4 << 20  # of all members; past it linear layers run faster member by member
 _LEAST_ROWS, MOST_ROWS = 32, 512
-COMPILED_ROWS = 128  # measured on a small convolutional network: 64 and 256 take a fifth more time
+COMPILED_ROWS = 128  # of a compiled block; measured on a small convolutional network: 64 and 256 take a fifth more time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +118,11 @@ class Members:
 
         hook = self.module.get_submodule(layer).register_forward_pre_hook(note, prepend=True)
         centre = getattr(self.transform, "centre", None)  # where a member is no network of its own to look into
-        try:
+        with removing([hook]):
             if centre is None:
                 self.one(member, shared, x)
             else:
                 centre(self._call, member, shared, x)
-        finally:
-            hook.remove()
         return seen[-1]
 
     def _call(self, tensors: Tensors, x: Tensor) -> Tensor:
@@ -152,7 +150,7 @@ class Dense:
         ours = False  # a product of our own, which may be overwritten
         for name, layer in self.layers:
             if isinstance(layer, nn.Linear):
-                weight, bias = tensors[_join(name, "weight")], tensors.get(_join(name, "bias"))  # [M, O, D], [M, O]
+                weight, bias = tensors[join(name, "weight")], tensors.get(join(name, "bias"))  # [M, O, D], [M, O]
                 if self.columns:
                     h = torch.bmm(weight, h) if bias is None else torch.baddbmm(bias[:, :, None], weight, h)
                 else:
@@ -165,10 +163,6 @@ class Dense:
         return h.mT if self.columns else h
 
 
-def _join(layer: str, parameter: str) -> str:
-    return f"{layer}.{parameter}" if layer else parameter
-
-
 _ELEMENTWISE = (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.Softplus, nn.Sigmoid, nn.LeakyReLU)
 
 
@@ -179,7 +173,7 @@ def _dense(module: nn.Module, stacked: Tensors, row: Tensor, *, training: bool) 
     layers = tuple(module.named_children()) if type(module) is nn.Sequential else (("", module),)
     for i, (name, layer) in enumerate(layers):
         if type(layer) is nn.Linear:
-            if any(_join(name, p) not in stacked for p, _ in layer.named_parameters(recurse=False)):
+            if any(join(name, p) not in stacked for p, _ in layer.named_parameters(recurse=False)):
                 return None  # shared or tied
         elif type(layer) is nn.Flatten:
             if i or (layer.start_dim, layer.end_dim) != (1, -1):
@@ -207,14 +201,15 @@ def gather(
     compiled: bool = False,
 ) -> Members:
     """The members of a problem, ready to run; `mode` overrules the choice (a stored plan, a test)."""
-    device = next(iter(stacked.values())).device
+    device = _device(stacked)
     module = problem.model.skeleton().to(device=device, dtype=problem.dtype)
     if transform is not None:
         module = transform.prepare(module).to(device=device, dtype=problem.dtype)
     module.train(training)
     module.requires_grad_(False)
     if mode is None:
-        mode = "vmap" if _can_vmap(problem, module, transform, stacked, shared, device) else "loop"
+        trial = Members(module=module, transform=transform, mode="vmap")
+        mode = "vmap" if _can_vmap(problem, trial, stacked, shared) else "loop"
     dense = _dense(module, stacked, zero_rows(problem, 1, device), training=training) if transform is None else None
     return Members(module=module, transform=transform, mode=mode, dense=dense, layout=layout, compiled=compiled)
 
@@ -242,7 +237,7 @@ def _size(stacked: Tensors) -> int:
 
 def _layout(problem: Problem, members: Members, one: Tensors, shared: Tensors, device: torch.device) -> Layout:
     """Channels last for convolutions over images on a CPU, where the network takes it (one that calls `view` may not)
-    and says the same."""
+    and gives the same outputs."""
     images = len(problem.model.input_shape) == 3 and any(isinstance(p, nn.Conv2d) for p in members.module.modules())
     if members.mode == "vmap" or device.type != "cpu" or not images or problem.model.integers:
         return "contiguous"
@@ -276,42 +271,30 @@ def _device(stacked: Tensors) -> torch.device:
     return next(iter(stacked.values())).device
 
 
-def _can_vmap(
-    problem: Problem,
-    module: nn.Module,
-    transform: Transform | None,
-    stacked: Tensors,
-    shared: Tensors,
-    device: torch.device,
-) -> bool:
+def _can_vmap(problem: Problem, members: Members, stacked: Tensors, shared: Tensors) -> bool:
+    """Whether vmap runs these members, and is not known to be slower than one after another."""
+    device = _device(stacked)
     slow = (*_ONE_BY_ONE, *(_ONE_BY_ONE_ON_CPU if device.type == "cpu" else ()))
-    if any(isinstance(part, slow) for part in _differing(problem, module, transform, stacked, shared, device)):
+    if any(isinstance(part, slow) for part in _differing(problem, members, stacked, shared)):
         return False
-    trial = Members(module=module, transform=transform, mode="vmap")
     x = zero_rows(problem, 2, device)
     before = x.clone()
     few = {k: v[:2].clone() for k, v in stacked.items()}
     try:
         with warnings.catch_warnings(), torch.no_grad(), borrowed(0, device):
             warnings.simplefilter("error")  # torch warns where it would vmap by a slow loop
-            trial(few, shared, x)
+            members(few, shared, x)
     except Exception:  # whatever stops vmap; a module that is itself broken fails in the loop, with its own message
         return False
     return torch.equal(before, x)  # in-place work on rows that all members share
 
 
-def _differing(
-    problem: Problem,
-    module: nn.Module,
-    transform: Transform | None,
-    stacked: Tensors,
-    shared: Tensors,
-    device: torch.device,
-) -> list[nn.Module]:
+def _differing(problem: Problem, members: Members, stacked: Tensors, shared: Tensors) -> list[nn.Module]:
     """Parts that do not give the same to all members: the first to own a stacked tensor and all that run after it.
 
     Under vmap what comes before (the trunk of an ensemble of heads) is computed once, whatever it is made of.
     """
+    module, device = members.module, _device(stacked)
     owners = {name.rpartition(".")[0] for name in stacked}
     names = {part: name for name, part in module.named_modules()}
     order: list[str] = []
@@ -321,14 +304,10 @@ def _differing(
         if not list(part.children())
     ]
     try:
-        with torch.no_grad(), borrowed(0, device):
-            trial = Members(module=module, transform=transform, mode="loop")
-            trial.one({k: v[0].clone() for k, v in stacked.items()}, shared, zero_rows(problem, 2, device))
-    except Exception:  # as below: a module that is itself broken fails in the loop
+        with removing(hooks), torch.no_grad(), borrowed(0, device):
+            members.one({k: v[0].clone() for k, v in stacked.items()}, shared, zero_rows(problem, 2, device))
+    except Exception:  # as above: a module that is itself broken fails in the loop
         return list(module.modules())
-    finally:
-        for hook in hooks:
-            hook.remove()
     first = min((order.index(name) for name in owners if name in order), default=0)
     if not owners <= set(order):
         first = 0  # a tensor that is read by no layer of its own
@@ -343,11 +322,6 @@ def _widest(module: nn.Module, run: Callable[[], object]) -> int:
         if isinstance(outputs, Tensor):
             sizes.append(outputs.numel())
 
-    hooks = [part.register_forward_hook(note) for part in module.modules()]
-    try:
-        with torch.no_grad():
-            run()
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with removing([part.register_forward_hook(note) for part in module.modules()]), torch.no_grad():
+        run()
     return max(sizes)

@@ -1,11 +1,11 @@
-"""The one member that speaks for an ensemble where members cannot be averaged, whatever the order they are kept in."""
+"""One member that represents an ensemble where members cannot be averaged, whatever their order."""
 
 import torch
 from torch import Tensor
 
 from bensemble_core.types import Tensors
 
-_COLUMNS = 4096  # numbers of every member compared at once
+_COLUMNS = 4096  # numbers of each member that are compared at once
 
 
 def representative(stacked: Tensors, log_weights: Tensor | None = None) -> int:

@@ -62,7 +62,7 @@ def _input_shape(module: nn.Module) -> tuple[int, ...]:
     if isinstance(first, nn.Linear):
         return (first.in_features,)
     raise InvalidOption(
-        f"{type(module).__name__} does not tell the shape of its rows; pass input_shape=…, such as [3, 32, 32]"
+        f"the shape of a row cannot be read from {type(module).__name__}; pass input_shape=…, such as [3, 32, 32]"
     )
 
 
@@ -73,7 +73,7 @@ def _bound(likelihood: Likelihood, n_outputs: int) -> Likelihood:
     bound = likelihood.bind(y, n_outputs=n_outputs, standardise=False)
     if bound.start(dtype=torch.float32):
         raise InvalidOption(
-            "modules do not tell the noise of y; pass likelihood=Gaussian(noise=…), its standard deviation, or "
+            "modules do not hold the noise of y; pass likelihood=Gaussian(noise=…), its standard deviation, or "
             "HeteroscedasticGaussian() for modules with a mean and a raw variance of each target"
         )
     return bound

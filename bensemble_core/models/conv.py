@@ -50,7 +50,7 @@ class Conv:
 
 
 def image_shape(model: str, input_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """[C, H, W] or an error that says so."""
+    """The shape of a row as [C, H, W]; InvalidModel where it has no three axes."""
     if len(input_shape) != 3:
         raise InvalidModel(
             f"{model} needs images: an input shape [channels, height, width], got {list(input_shape)}; for flat rows "

@@ -12,7 +12,7 @@ from bensemble_core.options import STRICT
 
 Activation = Literal["relu", "tanh", "gelu", "silu"]
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU}
-WIDEST = 65_536
+WIDEST = 65_536  # units of a layer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class MLP:
 
 
 def check_widths(model: str, option: str, widths: tuple[int, ...]) -> None:
-    """Each width is a whole number from 1 to 65,536 (a bound that field metadata cannot say of a list's entries)."""
+    """Each width is a whole number from 1 to 65,536 (field metadata cannot bound a list's entries)."""
     for width in widths if isinstance(widths, (tuple, list)) else ():  # what is no list is refused by its type
         if not isinstance(width, int) or isinstance(width, bool) or not 1 <= width <= WIDEST:
             raise InvalidOption(f"{model}: each entry of {option} is a whole number from 1 to {WIDEST}, got {width!r}")

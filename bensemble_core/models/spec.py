@@ -14,7 +14,7 @@ from bensemble_core.options import to_json
 from bensemble_core.randomness import borrowed
 from bensemble_core.types import Likelihood, Model
 
-LARGEST_ROW = 1 << 26  # numbers; past it a header or a shape is a mistake, and two rows of zeros would fill a memory
+LARGEST_ROW = 1 << 26  # numbers; a larger shape is a mistake, and two rows of zeros would fill the memory
 
 
 class Network(Protocol):
@@ -25,7 +25,7 @@ class Network(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """An entry of MODELS for one input shape and number of outputs."""
+    """A network by name: an entry of MODELS with its input shape and number of outputs."""
 
     network: Network
     input_shape: tuple[int, ...]

@@ -6,13 +6,15 @@ travel with all other named tensors: stacked for what differs between members, s
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from bensemble_core.errors import InvalidFile
 from bensemble_core.types import Shapes, Tensors, Transform
@@ -22,6 +24,16 @@ Call: TypeAlias = Callable[[Tensors, Tensor], Tensor]
 MASK, LOGIT = "input_mask", "input_logit"
 MaskKind: TypeAlias = Literal["bernoulli", "gaussian"]
 FACTOR_IN, FACTOR_OUT, _BIAS = "factor_r", "factor_s", "factor_bias"
+
+
+@contextmanager
+def removing(hooks: Sequence[RemovableHandle]) -> Iterator[None]:
+    """Removes the hooks at the end of the block, however it ends."""
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def layers_in_order(module: nn.Module, run: Callable[[], object]) -> list[str]:
@@ -36,11 +48,8 @@ def layers_in_order(module: nn.Module, run: Callable[[], object]) -> list[str]:
                     found.append(name)
 
             hooks.append(part.register_forward_pre_hook(note))
-    try:
+    with removing(hooks):
         run()
-    finally:
-        for hook in hooks:
-            hook.remove()
     return found
 
 
@@ -235,7 +244,7 @@ class Linearised:
 
 @cache
 def _load_forward_derivatives() -> None:
-    """torch loads them at the first use, by a call of its own that it deprecates: nothing a caller should hear of."""
+    """torch loads them at the first use, by a call of its own that it deprecates: no caller should see that warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         torch.func.jvp(torch.sin, (torch.zeros(()),), (torch.zeros(()),))

@@ -29,12 +29,7 @@ LOG_SD, PRIOR_MEAN, PRIOR_SD, PRUNED = "log_sd/", "prior_mean/", "prior_sd/", "p
 N_ROWS = "fitted/n_rows"
 LARGEST_DRAW = 1 << 28  # numbers in all draws of a step: a gigabyte in float32, and as much again for their gradient
 _MAP_PHASE = "map_phase"
-_NORMS = (
-    nn.modules.batchnorm._NormBase,
-    nn.LayerNorm,
-    nn.GroupNorm,
-    nn.RMSNorm,
-)
+_NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
 @runtime_checkable

@@ -18,9 +18,9 @@ class Networks(Descent):
     """`n_networks` networks, trained at once by `descend`, and kept as they end.
 
     A method adds its name and options, and overrides what it does otherwise: `run` (what the descent is given: where
-    networks start, the objective, the learning rate), `state` (what is kept of its end), `sample`. Whoever keeps more
-    than plain networks overrides `expected` too, and who passes over the rows more often `cost`. A method whose members
-    or iterates belong together refuses `patience` in `check`: it keeps each network at an epoch of its own.
+    networks start, the objective, the learning rate), `state` (what is kept of its end), `sample`. One that keeps
+    more than plain networks overrides `expected` too, and one that passes over the rows more often `cost`. A method
+    whose members or iterates belong together refuses `patience` in `check`, which keeps each network at its own epoch.
 
     What a `Run` may vary, and who does: `theta`, where networks start (mc_dropout, batch_ensemble); `rows` and
     `targets` of each network (deep_ensemble); `objective`, what is minimised (deep_ensemble, batch_ensemble);
@@ -55,7 +55,7 @@ class Networks(Descent):
         resume: Tensors | None = None,
         report: Report = silent,
     ) -> dict[str, Tensor]:
-        """The state that the class's docstring tells; by default every tensor of the model, [n_networks, ...]."""
+        """The state, as the class's docstring has it; by default every tensor of the model, [n_networks, ...]."""
         base = draw_seed(rng)
         seeds = [derive(base, m) for m in range(self.n_networks)]
         run = self.run(problem, data, seeds=seeds, warm=warm)

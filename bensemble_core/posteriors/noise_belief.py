@@ -1,4 +1,4 @@
-"""What earlier rows said of a learnt noise, for an update that is given the new rows alone."""
+"""What earlier rows imply for a learnt noise, for an update that has the new rows alone."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class NoiseBelief:
         −(n/2) Σ_t (log v_t + s_t / v_t),
 
     largest at v = s, and as narrow as n rows make it. The noise that was learnt from the rows is taken as s, so that an
-    update in which the new rows say nothing leaves it where it was. As a function of 1/v it is a Gamma, the same belief
+    update whose new rows hold no information leaves it as it was. As a function of 1/v it is a Gamma, the same belief
     that `pbp` keeps.
     """
 

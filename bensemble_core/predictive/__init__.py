@@ -1,4 +1,4 @@
-"""What an ensemble says of rows, as distributions, and how good that is.
+"""What an ensemble predicts for rows, as distributions, and how good that is.
 
 The only folder that knows the families: callers ask a predictive and never look at its type. From outside use the
 names below, `metrics` (accuracy, NLL, calibration errors), `calibration` (temperatures learnt on held-out rows) and

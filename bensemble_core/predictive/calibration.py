@@ -1,4 +1,4 @@
-"""Calibration after training: a few numbers, fitted on rows that were not trained on, that make forecasts honest.
+"""Calibration after training: a few numbers, fitted on held-out rows, that correct how sure forecasts are.
 
 They minimise the negative log-likelihood of the mixture of members, the distribution that is acted upon, in float64,
 and are kept in the ensemble's own file.
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["temperature", "vector"]
 _KINDS = ("temperature", "vector")
 _GRID = 25  # start values tried: a mixture's likelihood may have several maxima in the temperature
-_DECADES = 3.0  # either side of the size of the logits; beyond it a temperature is no longer told by the labels
-_GRADIENT = 1e-7  # largest slope a row that counts as a minimum; the descent itself goes on to rounding
+_DECADES = 3.0  # of temperatures either side of the size of the logits; labels do not determine those beyond
+_GRADIENT = 1e-7  # nats a row: the largest slope at what counts as a minimum
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Calibration(Described):
-    """Classes: every member's logits become `scale` · logits + `shift` (temperature: scale 1/T, no shift).
+    """A correction of all predictions of an ensemble, learnt on held-out rows.
 
+    Classes: every member's logits become `scale` · logits + `shift` (temperature: scale 1/T, no shift).
     Numbers: the mixture is stretched by `scale` about its own mean μ̄, μ_m ← μ̄ + scale (μ_m − μ̄), σ_m ← scale σ_m, so
     that the mean and the ratio of epistemic to aleatoric variance stay as they were.
     """
@@ -55,7 +56,7 @@ class Calibration(Described):
 
     @property
     def temperature(self) -> float:
-        """T of softmax(logits / T); for numbers, which have log p = −(y − μ)²/2σ² + …, the factor on the variance."""
+        """The T of softmax(logits / T); for numbers, with log p = −(y − μ)²/2σ² + …, the factor on the variance."""
         if self.scale.ndim:
             raise InvalidOption("vector scaling has no single temperature; read scale and shift")
         return float(1 / self.scale if self.family == "categorical" else self.scale.square())
@@ -80,7 +81,7 @@ class Calibration(Described):
 
     @classmethod
     def from_tensors(cls, tensors: Tensors, likelihood: Likelihood) -> Calibration | None:
-        """The inverse, checked; no tensors are no calibration."""
+        """The inverse of `to_tensors`, checked; None where there are no tensors."""
         if not tensors:
             return None
         made = cls(family=likelihood.family, scale=tensors["scale"], shift=tensors.get("shift"))
@@ -94,7 +95,7 @@ class Calibration(Described):
 
 
 def calibrate(ensemble: Ensemble, x: Rows, y: Rows, *, kind: Kind = "temperature") -> Ensemble:
-    """The ensemble with forecasts calibrated on rows that it was not trained on; an earlier calibration is replaced.
+    """Calibrate an ensemble's forecasts on rows that it was not trained on; an earlier calibration is replaced.
 
     It saves, loads, predicts and ranks as any other.
 
@@ -165,7 +166,7 @@ def _temperature(mixture: _Mixture) -> Calibration:
         )
     if best == _GRID - 1 or float(losses[best]) >= math.log(mixture.n_classes):
         raise InvalidData(
-            "the higher the temperature the better: the predictions do not tell these labels better than chance; check "
+            "the higher the temperature the better: the predictions are no better than chance on these labels; check "
             "that the labels belong to the rows"
         )
     return Calibration(family="categorical", scale=(-_minimise(loss, grid[best])).exp())

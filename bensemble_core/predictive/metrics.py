@@ -17,7 +17,7 @@ from bensemble_core.options import whole
 from bensemble_core.predictive import mixtures
 from bensemble_core.predictive.predictive import CategoricalPredictive, GaussianPredictive, Predictive, Values
 
-N_BINS = 15
+N_BINS = 15  # of confidence, in `ece` and `reliability`
 
 
 def accuracy(predictive: CategoricalPredictive, y: Values) -> float:
@@ -26,12 +26,12 @@ def accuracy(predictive: CategoricalPredictive, y: Values) -> float:
 
 
 def nll(predictive: Predictive, y: Values) -> float:
-    """Mean −log p(y) of the mixture, nats a row: infinite if any answer had probability 0."""
+    """Negative log-likelihood, the mean −log p(y) of the mixture in nats: infinite if any answer had probability 0."""
     return _mean(-predictive.log_prob(y))
 
 
 def brier(predictive: CategoricalPredictive, y: Values) -> float:
-    """Mean Σ_c (p̄_c − 1[y = c])² (Brier 1950): the sum over all classes, between 0 and 2, not its half nor its mean."""
+    """Brier score, the mean of Σ_c (p̄_c − 1[y = c])² over rows (Brier 1950): from 0 to 2, a sum over all classes."""
     return _mean(_brier_rows(predictive, y))
 
 
@@ -70,7 +70,7 @@ def crps_rows(predictive: GaussianPredictive, y: Values) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Reliability(Described):
-    """How often a forecast came true, by what it forecast; an empty bin has NaN."""
+    """Bins of forecasts: how sure they were, and how often they came true; NaN in an empty bin."""
 
     count: Tensor  # [B] rows in the bin
     confidence: Tensor  # [B] mean of what was forecast
@@ -81,7 +81,7 @@ class Reliability(Described):
 
 
 def reliability(predictive: CategoricalPredictive, y: Values, *, n_bins: int | None = None) -> Reliability:
-    """The bins behind `ece`: equal widths over the confidence max_c p̄_c, 15 unless told: each [B]."""
+    """The bins behind `ece`: equal widths over the confidence max_c p̄_c, 15 by default: each [B]."""
     return _reliability(_calibration(predictive, y, n_bins))
 
 
@@ -91,7 +91,7 @@ def interval_coverage(predictive: GaussianPredictive, y: Values, *, level: float
 
 
 def interval_width(predictive: GaussianPredictive, *, level: float = 0.9) -> float:
-    """Mean width of that interval, in y's units."""
+    """Mean width of the mixture's central interval, in y's units."""
     return _mean(_widths(predictive, level))
 
 
@@ -102,15 +102,14 @@ def coverage_curve(predictive: GaussianPredictive, y: Values, *, n_levels: int =
     """
     levels = torch.arange(1, _counted(n_levels, "n_levels") + 1, dtype=torch.float64) / (n_levels + 1)
     depth = (2 * predictive.cdf(y).double().flatten().cpu() - 1).abs()  # y is on the edge of the interval of this level
-    if not depth.numel():
-        raise InvalidData("there are no rows to evaluate on")
+    _require_rows(depth.numel())
     inside = torch.searchsorted(depth.sort().values, levels, right=True)
     count = torch.full_like(levels, depth.numel())
     return Reliability(count=count, confidence=levels, accuracy=inside / count)
 
 
 def sharpness(predictive: GaussianPredictive) -> float:
-    """Mean standard deviation of the mixture, in y's units: how much a forecast says, right or wrong."""
+    """Mean standard deviation of the mixture, in y's units: how precise a forecast is, right or wrong."""
     return _mean(predictive.variance().double().sqrt())
 
 
@@ -145,7 +144,7 @@ def ood_auroc(inside: Values, outside: Values) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RiskCoverage(Described):
-    """The mean loss of the rows that are answered when only the k surest are, for every k."""
+    """The mean loss of the k least uncertain rows, for every k."""
 
     coverage: Tensor  # [N] k/N
     risk: Tensor  # [N]
@@ -160,7 +159,7 @@ class RiskCoverage(Described):
 
 
 def risk_coverage(uncertainty: Values, losses: Values) -> RiskCoverage:
-    """Answer the least uncertain first: uncertainty [N], losses [N] (0 or 1 for a class right or wrong).
+    """Mean loss of the k least uncertain rows, for every k: uncertainty [N], losses [N] (0 or 1 for classes).
 
     Rows of equal uncertainty count as in random order, in expectation, so that the order of rows is of no matter.
     """
@@ -168,8 +167,7 @@ def risk_coverage(uncertainty: Values, losses: Values) -> RiskCoverage:
     losses = torch.as_tensor(losses).detach().flatten().double().to(uncertainty.device)
     if uncertainty.shape != losses.shape:
         raise InvalidData(f"expected as many losses as rows, got {losses.numel()} and {uncertainty.numel()}")
-    if not uncertainty.numel():
-        raise InvalidData("there are no rows to evaluate on")
+    _require_rows(uncertainty.numel())
     if not bool(uncertainty.isfinite().all()):
         raise InvalidData(f"uncertainty has to be finite, row {int((~uncertainty.isfinite()).nonzero()[0])} is not")
     place, count = _places(uncertainty)
@@ -194,9 +192,9 @@ def aurc(predictive: Predictive, y: Values, *, uncertainty: Values | None = None
 
 
 def evaluate(predictive: Predictive, y: Values, *, level: float | None = None) -> dict[str, float]:
-    """{n, accuracy, nll, ece, brier} for classes, {n, rmse, nll, crps} for numbers; with `level` {…, coverage, width}.
+    """All metrics: {n, accuracy, nll, ece, brier} for classes, {n, rmse, nll, crps} for numbers.
 
-    Coverage and width are those of the central interval of that level.
+    With `level` also {coverage, width} of the central interval of that level.
     """
     evaluation = Evaluation(level=level)
     evaluation.add(predictive, y)
@@ -235,8 +233,7 @@ class Evaluation:
         self.n_values += next(iter(rows.values())).numel()
 
     def result(self) -> dict[str, float]:
-        if self.n == 0:
-            raise InvalidData("there are no rows to evaluate on")
+        _require_rows(self.n)
         nll_mean = self.sums["nll"] / self.n
         if self.family == "categorical":
             right, brier_mean = self.sums["accuracy"] / self.n, self.sums["brier"] / self.n
@@ -252,9 +249,13 @@ class Evaluation:
         return _reliability(self.bins)
 
 
-def _mean(values: Tensor) -> float:
-    if values.numel() == 0:
+def _require_rows(n_rows: int) -> None:
+    if not n_rows:
         raise InvalidData("there are no rows to evaluate on")
+
+
+def _mean(values: Tensor) -> float:
+    _require_rows(values.numel())
     return float(values.detach().double().mean())
 
 
@@ -314,8 +315,7 @@ def _calibration(predictive: CategoricalPredictive, y: Values, n_bins: int | Non
 
 def _ece(bins: Tensor) -> float:
     count, confidence, hits = bins
-    if not count.sum():
-        raise InvalidData("there are no rows to evaluate on")
+    _require_rows(int(count.sum()))
     return float((hits - confidence).abs().sum() / count.sum())
 
 

@@ -17,12 +17,12 @@ LOG_2PI = math.log(2 * math.pi)
 # Break points of the quadrature around each member, in its standard deviations, and Gauss-Legendre nodes between two.
 # Measured against a grid eight times finer (two members 0–16 sd apart, sd ratios 1–10⁴): error below 4e-9 nats.
 _BREAKS = (-8.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
-_NODES = 6
-_BLOCK = 4_000_000  # density evaluations held at once
+_NODES = 6  # between two break points
+_BLOCK = 4_000_000  # density evaluations held in memory at once
 
 
 def check_weights(log_weights: Tensor | None, n_members: int) -> None:
-    """Raise InvalidData unless there is a member, a log-weight for each, and one with a say."""
+    """Raise InvalidData unless there is a member, a log-weight for each, and one above −inf."""
     if n_members < 1:
         raise InvalidData("expected at least one member along the first axis, and there is none")
     if log_weights is None:
@@ -34,7 +34,7 @@ def check_weights(log_weights: Tensor | None, n_members: int) -> None:
     values = log_weights.detach()
     if bool((values.isnan() | (values == math.inf)).any()) or not bool((values > -math.inf).any()):
         raise InvalidData(
-            "expected log-weights that are finite, or −inf for a member without a say, and not all of them −inf; "
+            "expected log-weights that are finite, or −inf for a member without weight, and not all of them −inf; "
             f"got {[float(value) for value in values[:10]]}{' …' if n_members > 10 else ''}"
         )
 
@@ -58,7 +58,7 @@ def normalised(log_weights: Tensor | None, n_members: int, like: Tensor) -> Tens
 
 
 def weight_entropy(log_weights: Tensor | None, n_members: int) -> float:
-    """H[w], ln M with equal weights: the most that any outcome can tell about which member is right.
+    """H[w], ln M with equal weights: the most information that any outcome can have about which member is right.
 
     Exactly 0 where one member has all the weight but for rounding.
     """
@@ -108,8 +108,8 @@ def member_average(values: Tensor, log_weights: Tensor | None = None) -> Tensor:
 
 
 def deviations(values: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """v_m − Σ_m w_m v_m, to the last digits however far from 0 the values are, and exactly 0 where all members say the
-    same: [M, ...] -> [M, ...].
+    """v_m − Σ_m w_m v_m, to the last digits however far from 0 the values are, and exactly 0 where all members are
+    equal: [M, ...] -> [M, ...].
 
     Differences from the member with the largest weight come first: of near values they are exact, where a mean of
     values of 1,000 is off by 1e-4 in float32.
@@ -193,7 +193,7 @@ def _entropy_block(means: Tensor, variances: Tensor, log_w: Tensor) -> Tensor:
 
 
 def _order_of_sums(a: Tensor, b: Tensor) -> Tensor:
-    """Which of the sums a + b is smallest, next, …, told apart beyond their last bits: [N, Q] -> [N, Q].
+    """The order of the sums a + b, also of sums that are equal once rounded: [N, Q] -> [N, Q].
 
     By the rounded sum and then by what rounding took off, which is exact in turn (Knuth 1969).
     """

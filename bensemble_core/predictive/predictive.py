@@ -1,11 +1,11 @@
-"""What an ensemble says about rows: M members' categorical or Gaussian distributions, and the mixture they form.
+"""What an ensemble predicts for rows: M members' categorical or Gaussian distributions, and the mixture they form.
 
 The only place that knows the family: acquisitions, metrics and selections ask these two classes. Nats throughout.
 """
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -25,7 +25,10 @@ Form = Literal["entropy", "variance"]
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Uncertainty(Described):
-    """total = aleatoric + epistemic: what no label will change, and what labels would. Each [N], or [N, T]."""
+    """Uncertainty of each row, split into noise of the label (aleatoric) and disagreement of the members (epistemic).
+
+    total = aleatoric + epistemic, each [N] or [N, T]. More labels reduce the epistemic part only.
+    """
 
     total: Tensor
     aleatoric: Tensor
@@ -38,9 +41,9 @@ class Uncertainty(Described):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CategoricalPredictive(Described):
-    """p_m(y = c | x) = softmax(logits)_c for each member; the mixture is p̄ = Σ_m w_m p_m.
+    """Class probabilities of N rows by each of M members, and by the mixture that the members form.
 
-    Logits of half precision are held in float32: whatever is computed from them is.
+    p_m(y = c | x) = softmax(logits)_c, and p̄ = Σ_m w_m p_m. Logits of half precision are converted to float32.
     """
 
     family: ClassVar[Literal["categorical"]] = "categorical"
@@ -71,23 +74,23 @@ class CategoricalPredictive(Described):
         return mixtures.log_softmax(self.logits)
 
     def log_mean(self) -> Tensor:
-        """log p̄: [N, C]."""
+        """Log-probabilities of the mixture, log p̄: [N, C]."""
         return mixtures.log_mean(self.log_probs, self.log_weights)
 
     def mean(self) -> Tensor:
-        """p̄: [N, C]."""
+        """Class probabilities of the mixture, p̄: [N, C]."""
         return self.log_mean().exp()
 
     def entropy(self) -> Tensor:
-        """H[p̄], the total uncertainty: [N]."""
+        """Entropy of the mixture, H[p̄] in nats, the total uncertainty: [N]."""
         return mixtures.categorical_entropy(self.log_mean())
 
     def expected_entropy(self) -> Tensor:
-        """Σ_m w_m H[p_m], the aleatoric part: [N]."""
+        """Mean entropy of the members, Σ_m w_m H[p_m] in nats, the aleatoric part: [N]."""
         return mixtures.member_average(mixtures.categorical_entropy(self.log_probs), self.log_weights)
 
     def mutual_information(self) -> Tensor:
-        """I(y; member) = H[p̄] − Σ_m w_m H[p_m], at least 0: [N]. (Rounding alone can make the difference negative.)"""
+        """Information of the label about which member is right, I(y; member) = H[p̄] − Σ_m w_m H[p_m] ≥ 0, nats: [N]."""
         return (self.entropy() - self.expected_entropy()).clamp(min=0)
 
     def decompose(self, form: Form = "entropy") -> Uncertainty:
@@ -105,7 +108,7 @@ class CategoricalPredictive(Described):
         return Uncertainty(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
 
     def log_prob(self, y: Values) -> Tensor:
-        """log p̄(y): y [N] class indices -> [N]."""
+        """Log-probability of labels under the mixture, log p̄(y): y [N] class indices -> [N]."""
         return self.log_mean().gather(1, self.classes(y)[:, None])[:, 0]
 
     def votes(self) -> Tensor:
@@ -133,7 +136,8 @@ class CategoricalPredictive(Described):
         return y.to(self.logits.device, torch.int64)
 
     def take(self, rows: Tensor) -> "CategoricalPredictive":
-        return CategoricalPredictive(logits=self.logits[:, rows], log_weights=self.log_weights)
+        """The predictive of some rows: positions or a mask."""
+        return replace(self, logits=self.logits[:, rows])
 
     @classmethod
     def cat(cls, chunks: Iterable["CategoricalPredictive"]) -> "CategoricalPredictive":
@@ -144,9 +148,10 @@ class CategoricalPredictive(Described):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class GaussianPredictive(Described):
-    """p_m(y | x) = N(μ_m, σ_m²) for each member, outputs independent given the member; σ² is observation noise.
+    """Gaussians for the numbers of N rows, one by each of M members, and the mixture that the members form.
 
-    Half precision is held in float32, as for classes.
+    p_m(y | x) = N(μ_m, σ_m²), outputs independent given the member; σ² is observation noise. Half precision is
+    converted to float32.
     """
 
     family: ClassVar[Literal["gaussian"]] = "gaussian"
@@ -183,19 +188,19 @@ class GaussianPredictive(Described):
         return math.prod(self.means.shape[2:])
 
     def mean(self) -> Tensor:
-        """Σ_m w_m μ_m: [N] or [N, T]."""
+        """Mean of the mixture, Σ_m w_m μ_m: [N] or [N, T]."""
         return mixtures.member_average(self.means, self.log_weights)
 
     def variance(self) -> Tensor:
-        """Law of total variance, Var_m(μ_m) + Σ_m w_m σ_m²: [N] or [N, T]."""
+        """Variance of the mixture, Var_m(μ_m) + Σ_m w_m σ_m²: [N] or [N, T]."""
         return self.epistemic_variance() + self.aleatoric_variance()
 
     def epistemic_variance(self) -> Tensor:
-        """Var_m(μ_m) (divided by M, not M − 1): [N] or [N, T]."""
+        """Variance of the members' means, Var_m(μ_m) (divided by M, not M − 1): [N] or [N, T]."""
         return mixtures.variance(self.means, self.log_weights)
 
     def aleatoric_variance(self) -> Tensor:
-        """Σ_m w_m σ_m²: [N] or [N, T]."""
+        """Mean noise variance of the members, Σ_m w_m σ_m²: [N] or [N, T]."""
         return mixtures.member_average(self.variances, self.log_weights)
 
     def entropy(self, *, method: Estimate = "moment_match") -> Tensor:
@@ -206,21 +211,20 @@ class GaussianPredictive(Described):
         """
         if method == "mixture":
             return mixtures.gaussian_entropy(self._single(self.means), self._single(self.variances), self.log_weights)
-        noise = self.aleatoric_variance().reshape(self.n_rows, self.n_outputs)  # [N, T]
-        return self._moment_match_information() + 0.5 * (1 + mixtures.LOG_2PI + noise.log()).sum(-1)
+        return self._moment_match_information() + self._noise_entropy()
 
     def expected_entropy(self) -> Tensor:
-        """Σ_m w_m ½ Σ_t log 2πe σ_mt²: [N]."""
+        """Mean entropy of the members, Σ_m w_m ½ Σ_t log 2πe σ_mt² in nats: [N]."""
         per_member = 0.5 * (1 + mixtures.LOG_2PI + self.variances.log())  # [M, N] or [M, N, T]
         return mixtures.member_average(
             per_member.reshape(self.n_members, self.n_rows, self.n_outputs).sum(-1), self.log_weights
         )
 
     def mutual_information(self, *, method: Estimate = "moment_match") -> Tensor:
-        """I(y; member), at least 0: [N].
+        """Information of the label about which member is right, I(y; member) ≥ 0, nats: [N].
 
         `moment_match`: ½ log(1 + Var_epistemic/σ̄²), with T outputs ½ log det(I + D^-½ Cov_epistemic D^-½), D = diag σ̄²,
-        σ̄² the members' mean noise; not bounded by ln M, so it degrades gently with few members; 0 where members
+        σ̄² the members' mean noise; not bounded by ln M, so it is of use with few members too; 0 where members
         disagree about the noise alone (sds 1 and 10: 0, by `mixture` .433).
         `mixture`: mixture entropy minus expected entropy, never above ln M (one output only).
         """
@@ -240,23 +244,21 @@ class GaussianPredictive(Described):
         elif method == "mixture":
             aleatoric, epistemic = self.expected_entropy(), self.mutual_information(method="mixture")
         else:
-            noise = self.aleatoric_variance().reshape(self.n_rows, self.n_outputs)  # [N, T]
-            aleatoric = 0.5 * (1 + mixtures.LOG_2PI + noise.log()).sum(-1)
-            epistemic = self.mutual_information()
+            aleatoric, epistemic = self._noise_entropy(), self.mutual_information()
         return Uncertainty(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
 
     def log_prob(self, y: Values) -> Tensor:
-        """log Σ_m w_m Π_t N(y_t; μ_mt, σ_mt²), the joint density of a row's outputs: [N]."""
+        """Log-density of a row's outputs under the mixture, log Σ_m w_m Π_t N(y_t; μ_mt, σ_mt²): [N]."""
         density = mixtures.gaussian_log_density(self.targets(y), self.means, self.variances)
         per_member = density.reshape(self.n_members, self.n_rows, self.n_outputs).sum(-1)  # [M, N]
         return mixtures.log_mean(per_member[..., None], self.log_weights)[:, 0]
 
     def cdf(self, y: Values) -> Tensor:
-        """F(y) of each output's own mixture: [N] or [N, T]."""
+        """Distribution function F(y) of each output's own mixture: [N] or [N, T]."""
         return mixtures.gaussian_cdf(self.targets(y), self.means, self.variances, self.log_weights)
 
     def quantile(self, q: float | Sequence[float]) -> Tensor:
-        """F⁻¹(q) of each output's own mixture, by bisection: [N] or [N, T]; several q give [Q, N] or [Q, N, T]."""
+        """Quantile F⁻¹(q) of each output's own mixture: [N] or [N, T]; several q give [Q, N] or [Q, N, T]."""
         levels = [q] if isinstance(q, (int, float)) else list(q)
         if not levels or not all(0 < level < 1 for level in levels):
             raise InvalidData(f"quantile levels lie strictly between 0 and 1, got {q}")
@@ -275,9 +277,8 @@ class GaussianPredictive(Described):
         return y.reshape(shape).to(self.means)
 
     def take(self, rows: Tensor) -> "GaussianPredictive":
-        return GaussianPredictive(
-            means=self.means[:, rows], variances=self.variances[:, rows], log_weights=self.log_weights
-        )
+        """The predictive of some rows: positions or a mask."""
+        return replace(self, means=self.means[:, rows], variances=self.variances[:, rows])
 
     @classmethod
     def cat(cls, chunks: Iterable["GaussianPredictive"]) -> "GaussianPredictive":
@@ -288,6 +289,11 @@ class GaussianPredictive(Described):
             variances=torch.cat([p.variances for p in parts], dim=1),
             log_weights=parts[0].log_weights,
         )
+
+    def _noise_entropy(self) -> Tensor:
+        """½ log det 2πe diag σ̄²: [N]."""
+        noise = self.aleatoric_variance().reshape(self.n_rows, self.n_outputs)  # [N, T]
+        return 0.5 * (1 + mixtures.LOG_2PI + noise.log()).sum(-1)
 
     def _moment_match_information(self) -> Tensor:
         if self.n_outputs == 1:

@@ -1,4 +1,4 @@
-"""Scores worth keeping: what costs nothing more once an ensemble has predicted a row.
+"""Scores that a service may store: those that cost nothing more once an ensemble has predicted a row.
 
 A service that stores these for a pool answers any of them, and any k, without another forward pass.
 """

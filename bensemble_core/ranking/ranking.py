@@ -24,7 +24,7 @@ from bensemble_core.acquisition.selections.clustering import distinct
 from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import seed_of, whole
-from bensemble_core.predictive import Predictive, join, mixtures
+from bensemble_core.predictive import Predictive, mixtures
 from bensemble_core.ranking.scoring import (
     CHUNK_ROWS,
     Array,
@@ -46,6 +46,8 @@ Gather: TypeAlias = Callable[[Tensor], Array]  # pool rows [n], ascending -> the
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Ranking(Described):
+    """The k rows of a pool to label next, best first, with their scores."""
+
     rows: Tensor  # [k] int64, best first
     scores: Tensor  # [k]
     n_scored: int  # rows that could be chosen, excluded ones not counted
@@ -73,7 +75,7 @@ def choose(
     seed: int = 0,
     exclude: Exclude | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """k rows by the scores of a whole pool, and their scores: [N] -> [k], [k]."""
+    """Choose k rows of a pool by their scores [N]: the rows [k], and their scores [k]."""
     k, seed = whole(k, "k"), seed_of(seed)
     how, rows, scores = resolve_selection(selection), _candidate_rows(len(scores), exclude), as_tensor(scores)
     picks = _select(None, scores, how, k, seed, rows, None, None, None)
@@ -96,7 +98,7 @@ def conclude(
     """The ranking that `rank` would give, from scores that were computed before, shard by shard: [N] -> k rows.
 
     `gather` reads the inputs of some rows of the pool; a selection that needs more than scores predicts its short list
-    from them. `report` hears of it while rows are chosen, and may raise to stop it.
+    from them. `report` is called while rows are chosen, and may raise to stop it.
     """
     k, seed = whole(k, "k"), seed_of(seed)
     options, how = _resolve(ensemble, acquisition, selection)
@@ -192,15 +194,6 @@ def _check_signs(options: Any, how: SelectionOptions, family: Family) -> None:
         )
 
 
-def _predictions(ensemble: Scorable, x: Array, tick: Tick) -> Predictive:
-    """`predict_all`, chunk by chunk so that it can be stopped."""
-    parts = []
-    for start in range(0, len(x), CHUNK_ROWS):
-        tick()
-        parts.append(predict_all(ensemble, x[start : start + CHUNK_ROWS]))
-    return join(parts)
-
-
 def _features(ensemble: Scorable | None, x: Array, labelled: Array | None, tick: Tick) -> tuple[Tensor, Tensor | None]:
     """One member's features or, before there is an ensemble, the rows as they are: [n, F], [L, F].
 
@@ -261,7 +254,7 @@ def _select(
     candidates = Candidates(
         rows=listed,
         scores=scores[listed],
-        predictive=_predictions(ensemble, x, tick) if ensemble is not None and "predictive" in entry.needs else None,
+        predictive=predict_all(ensemble, x, tick) if ensemble is not None and "predictive" in entry.needs else None,
         features=features,
     )
     picks = how(candidates, k, Context(seed=seed, labelled_features=known, report=report))
@@ -338,7 +331,7 @@ def _notes(
     ceiling = _ceiling(ensemble, options)
     if ceiling is not None and float(pool.max()) > 0.9 * ceiling:
         notes.append(
-            f"{ensemble.n_members} members cannot tell scores above {ceiling:.4g} nats apart and the best row has "
+            f"{ensemble.n_members} members cannot distinguish scores above {ceiling:.4g} nats and the best row has "
             f"{float(pool.max()):.4g}: more members would help"
         )
     return tuple(notes)
@@ -359,6 +352,6 @@ def _no_disagreement(ensemble: Scorable, name: str) -> str:
         )
     one = "one member" if ensemble.n_members == 1 else "all weight is on one member, which"
     return (
-        f"{one} cannot disagree with itself: {name} is 0 for every row and tells none from another; "
+        f"{one} cannot disagree with itself: {name} is 0 for every row and ranks none above another; "
         "use entropy or margin, or a posterior with several members"
     )

@@ -13,15 +13,14 @@ from torch import Tensor
 from bensemble_core.acquisition import ACQUISITIONS, resolve_acquisition, resolve_pair
 from bensemble_core.acquisition.entries import Entry, Rows, SelectionEntry
 from bensemble_core.acquisition.fused import kernels
-from bensemble_core.acquisition.progress import EVERY
+from bensemble_core.acquisition.progress import REPORT_SECONDS, Tick, silent
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.options import seed_of
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, join
 from bensemble_core.threads import in_order
 from bensemble_core.types import Family, Progress
 
-# The same everywhere: chunk boundaries are part of what fixes a score's last bits.
-CHUNK_ROWS = 1024
+CHUNK_ROWS = 1024  # the same everywhere: a score's last bits depend on where chunks begin
 
 Array: TypeAlias = Tensor | npt.NDArray[Any]  # memory maps included
 Pool: TypeAlias = Array | Sequence[Array]  # one array, or its shards in order
@@ -58,7 +57,7 @@ def score(
     chunk_rows: int | None = None,
     report: Progress | None = None,
 ) -> Tensor:
-    """One score a row, higher is more worth labelling: x [N, ...] -> [N].
+    """Score every row of a pool; the higher, the more useful is its label: x [N, ...] -> [N].
 
     ensemble: what predicts, from `fitted.sample(20)`; None for an acquisition that needs none (`random`).
     x: rows [N, ...], or a sequence of such arrays (shards).
@@ -119,25 +118,25 @@ def score_shards(
             raise InvalidOption(f"{options.name} needs an ensemble; only {_without_ensemble()} does without")
         if ensemble is not None and "ensemble" in needs:
             check_family(ensemble.family, ACQUISITIONS, options.name)
-    aim = _target(ensemble, target, acquisitions)
+    predicted_target = _target(ensemble, target, acquisitions)
     predicting = ensemble if "ensemble" in needs else None
     total, done = sum(map(len, shards)), 0
-    said, turn = time.monotonic(), Lock()
+    reported, lock = time.monotonic(), Lock()
 
     def tick() -> None:
-        """From whichever thread takes long over a chunk; what the report raises ends that chunk, and so all of it."""
-        nonlocal said
-        with turn:
-            if report is not None and time.monotonic() - said >= EVERY:
+        """Called by any thread within a long chunk; an exception of the report ends it, and so all scoring."""
+        nonlocal reported
+        with lock:
+            if report is not None and time.monotonic() - reported >= REPORT_SECONDS:
                 report(done, total, f"scored {done} of {total} rows")
-                said = time.monotonic()
+                reported = time.monotonic()
 
     def chunks() -> Iterator[tuple[Array, Rows]]:
         first = first_row
         for shard in shards:
             for start in range(0, len(shard), chunk_rows):
                 chunk = shard[start : start + chunk_rows]
-                yield chunk, Rows(seed=seed, first=first, count=len(chunk), target=aim, tick=tick)
+                yield chunk, Rows(seed=seed, first=first, count=len(chunk), target=predicted_target, tick=tick)
                 first += len(chunk)
 
     def work(given: tuple[Array, Rows]) -> Tensor:
@@ -157,7 +156,7 @@ def score_shards(
         parts.append(part)
         done += part.shape[1]
         if report is not None:
-            with turn:
+            with lock:
                 report(done, total, f"scored {done} of {total} rows")
     return torch.cat(parts, dim=1) if parts else torch.empty(len(acquisitions), 0)
 
@@ -199,14 +198,14 @@ def _target(
     if target is None:
         raise InvalidOption(f"{takers[0]} needs a target set; pass target=…, the rows to be predicted well")
     if isinstance(target, (CategoricalPredictive, GaussianPredictive)):
-        return _sound(target)
+        return _check_target(target)
     target = as_array(target, "target")
     if len(target) == 0:
         raise InvalidData(f"the target set has no rows; {takers[0]} is an average over at least one")
-    return None if ensemble is None else _sound(predict_all(ensemble, target))
+    return None if ensemble is None else _check_target(predict_all(ensemble, target))
 
 
-def _sound(target: Predictive) -> Predictive:
+def _check_target(target: Predictive) -> Predictive:
     """One target row that cannot be predicted would spoil the score of every row of the pool."""
     parts = [target.logits] if isinstance(target, CategoricalPredictive) else [target.means, target.variances]
     for part in parts:
@@ -217,10 +216,12 @@ def _sound(target: Predictive) -> Predictive:
     return target
 
 
-def predict_all(ensemble: Scorable, x: Array) -> Predictive:
-    """The predictive of rows that fit in memory, chunk by chunk."""
-    starts = range(0, max(1, len(x)), CHUNK_ROWS)
-    parts = [next(iter(ensemble.iter_predict(as_tensor(x[at : at + CHUNK_ROWS]), CHUNK_ROWS))) for at in starts]
+def predict_all(ensemble: Scorable, x: Array, tick: Tick = silent) -> Predictive:
+    """The predictive of rows that fit in memory, chunk by chunk; `tick` may raise to stop it."""
+    parts = []
+    for at in range(0, max(1, len(x)), CHUNK_ROWS):
+        tick()
+        parts.append(next(iter(ensemble.iter_predict(as_tensor(x[at : at + CHUNK_ROWS]), CHUNK_ROWS))))
     return join(parts)
 
 

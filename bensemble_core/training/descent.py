@@ -39,9 +39,9 @@ Schedule: TypeAlias = Callable[[float], float]  # share of the steps done -> fac
 Watch: TypeAlias = Callable[[int, Tensors, Tensors, dict[str, Tensor]], None]  # epoch, θ, fixed, what is kept
 
 _ORDER, _NOISE, _AUGMENT = 1, 2, 4  # branches of a member's seed; 3 is of early stopping
-_QUIET_SECONDS = 0.2  # longest silence between two reports, steps permitting
-_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
-_SMALL_STEP = 1e8  # weights × rows: about 5 ms on one core
+_QUIET_SECONDS = 0.2  # longest time between two reports, unless a step takes longer
+_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # of Adam
+_SMALL_STEP = 1e8  # weights × rows of a step: about 5 ms on one core
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +305,7 @@ class _State:
     def _names_pulled(self) -> tuple[str, ...]:
         """What a Normal prior covers of θ, where the objective is plain `log_joint`; else nothing.
 
-        Its gradient θ / scale² is then added in place, and its value found when somebody asks for it: through autograd
+        Its gradient θ / scale² is then added in place, and its value computed for reports only: through autograd
         it costs as much as the network.
         """
         plain = self.objective is log_joint and type(self.problem.prior) is Normal

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bensemble_core.errors import InvalidData
-from bensemble_core.randomness import permutation
+from bensemble_core.randomness import count_held_out, permutation
 from bensemble_core.types import Tensors
 
 _HOLD_OUT = 3  # branch of a member's seed
@@ -18,9 +17,7 @@ _HOLD_OUT = 3  # branch of a member's seed
 def hold_out(rows: Tensor, share: float, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Each member's rows [M, N], in an order of its own, as those held out [M, H] and those to train on."""
     n = int(rows.shape[1])
-    held = min(max(1, round(share * n)), n - 1)
-    if held < 1:
-        raise InvalidData(f"early stopping holds rows out and needs at least 2, got {n}; drop patience=…")
+    held = count_held_out(n, share, "early stopping", "; drop patience=…")
     orders = torch.stack([permutation(n, s, _HOLD_OUT) for s in seeds]).to(rows.device)
     chosen = rows.gather(1, orders)
     return chosen[:, :held], chosen[:, held:].contiguous()

@@ -1,7 +1,7 @@
 """Whether a snapshot is of this training: of its settings, of its rows, and with all of its tensors.
 
 Three marks travel in a snapshot. `fingerprint` is a hash of the settings and `contents` of the names and shapes that
-follow, so that a tensor that was lost or cut is missed. `rows` are projections of the data, which another machine may
+follow, so that a tensor that was lost or cut is noticed. `rows` are projections of the data, which another machine may
 sum in another order: these are compared as numbers.
 """
 
@@ -17,8 +17,8 @@ from bensemble_core.types import Data, Problem, Tensors
 
 _FINGERPRINT, _ROWS, _CONTENTS = "fingerprint", "rows", "contents"
 _MARKS = (_FINGERPRINT, _ROWS, _CONTENTS)
-_PROJECTED = 1 << 20  # numbers of a tensor that are looked at, evenly spread over it
-_TOLERANCE = 1e-5  # of a tensor's norm
+_PROJECTED = 1 << 20  # most numbers of a tensor that are compared, evenly spread over it
+_TOLERANCE = 1e-5  # largest difference of two projections, as a share of the tensor's norm
 
 
 def stamp(tensors: Tensors, settings: object, data: Sequence[Tensor]) -> dict[str, Tensor]:

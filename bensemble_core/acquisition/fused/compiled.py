@@ -3,7 +3,7 @@
 Logits [M, N, C] -> the statistics of each row. A block of rows is turned, member by member, so that neighbouring rows
 lie next to one another, and goes sixteen rows at a time (`lanes.py`) through loops over its classes; all that is in use
 stays in the nearest cache. What a row gets depends on that row alone: no sum runs across rows, and a block is always
-whole (its last row is repeated), so that each row meets the same instructions.
+whole (its last row is repeated), so that each row goes through the same instructions.
 
 With z_c = l_c − max l, a member's Z is Σ e^z_c. With t the same sum over all classes but the largest, its entropy is
 log(1 + t) − Σ e^z_c z_c / Z. Both terms are sums of one sign, and so are those of the mean's entropy below: float32
@@ -36,13 +36,13 @@ from bensemble_core.acquisition.fused.lanes import (
     widen,
 )
 
-Floats: TypeAlias = npt.NDArray[Any]  # [C · BLOCK] or [BLOCK] where nothing else is said
+Floats: TypeAlias = npt.NDArray[Any]  # [C · BLOCK] or [BLOCK] where no other shape is given
 F = TypeVar("F", bound=Callable[..., Any])
 
-BLOCK = 128  # rows; a multiple of WIDTH
-GROUP = 16  # terms of a sum in float32
-N_COLUMNS = 6  # without the two of the members' spread, which are there where `out` has room for them
-N_WITHOUT_INFORMATION, N_WITHOUT_VOTES = 1, 2  # the first ones
+BLOCK = 128  # rows that are processed together; a multiple of WIDTH
+GROUP = 16  # terms that are summed in float32, before float64
+N_COLUMNS = 6  # statistics without the two of the members' spread, which are there where `out` has room for them
+N_WITHOUT_INFORMATION, N_WITHOUT_VOTES = 1, 2  # columns before those of the information, and of the votes
 FLOOR = np.float32(-80.0)  # what is below is e^−80, 1.8e-35, whose products with shares and weights are normal float32
 NEGLIGIBLE = np.float32(GROUP * 2e-35)  # a group's sum that counts as 0
 
@@ -211,7 +211,7 @@ def _add_member(
 
 @jit()
 def _move(group: Floats, total: Floats, is_first: bool) -> None:
-    """A group's sums to the float64 ones; what stands for 0 becomes 0."""
+    """Adds a group's sums to the float64 ones; what counts as 0 becomes 0."""
     for at in range(0, group.shape[0], WIDTH):
         value = load(group, at)
         exact = widen(select(value < NEGLIGIBLE, splat(ZERO), value))
@@ -368,7 +368,7 @@ def fill(logits: Floats, ballots: Floats, start: int, stop: int, out: Floats) ->
             _add_member(
                 x, ballots[m], are_equal, coming, product, entropy, mean, vote, has_information, has_votes, shares
             )
-            # members without a weight have no say in whether the others agree
+            # whether members agree does not depend on those without a weight
             if has_information and ballots[m] > 0.0 and n_alike > 0:
                 if not has_leader:
                     _copy(x, leader)

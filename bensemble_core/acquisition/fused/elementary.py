@@ -8,15 +8,16 @@ from bensemble_core.acquisition.fused.lanes import as_bits, as_float32, from_bit
 
 # numba would take a Python number for float64.
 ZERO, ONE, TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
-LEAST = np.float32(1.2e-38)  # next to the smallest normal one
+LEAST = np.float32(1.2e-38)  # just above the smallest normal float32
 LOG_2, LOG2_E = np.float32(0.6931471805599453), np.float32(1.4426950408889634)
 LOG_2_HIGH, LOG_2_LOW = np.float32(0.693359375), np.float32(-2.1219444005469057e-4)  # nine bits, and the rest
 ROUND = np.float32(12582912.0)  # 1.5 · 2²³: a whole number added to it is in its lowest bits
+# Coefficients of p(r) in `exp`, and of the series in `_log`.
 P1, P2, P3 = np.float32(0.9999997065), np.float32(0.4999914769), np.float32(0.1666763759)
 P4, P5 = np.float32(0.0418981737), np.float32(0.0082903031)
 A3, A5, A7, A9 = np.float32(2 / 3), np.float32(2 / 5), np.float32(2 / 7), np.float32(2 / 9)
-MANTISSA = np.int32(23)  # bits
-ONE_BITS, ROOT_HALF_BITS = np.int32(0x3F800000), np.int32(0x3F3504F3)
+MANTISSA = np.int32(23)  # bits of a float32's mantissa
+ONE_BITS, ROOT_HALF_BITS = np.int32(0x3F800000), np.int32(0x3F3504F3)  # 1 and √½ as float32
 
 
 @jit()

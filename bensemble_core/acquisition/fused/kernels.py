@@ -31,11 +31,11 @@ COLUMNS: Final = (
     "epistemic_variance",
     "mean_std",
 )
-_WIDTHS = (1, 2, 6, 8)  # so many of the first columns can be had, with the same bits and the fewer the sooner
+_WIDTHS = (1, 2, 6, 8)  # numbers of first columns that can be asked for: fewer are faster, with the same bits
 SWITCH = "BENSEMBLE_KERNELS"
-_PART = 1 << 18  # logits in the least piece of work: a quarter of a millisecond, well above what a thread costs
-_BLOCK = 128  # rows, of the compiled pass
-_LONGEST = 1 << 24  # floats from one row to the next: the compiled pass reckons in 32 bits
+_PART = 1 << 18  # logits in the smallest piece of work: a quarter of a millisecond, far above what a thread costs
+_BLOCK = 128  # rows that the compiled pass takes at once
+_LONGEST = 1 << 24  # floats from one row to the next: the compiled pass has 32-bit offsets
 
 
 class Formula(Protocol):
@@ -150,9 +150,7 @@ def warm_up() -> float:
 def absence() -> str | None:
     """Why this installation has no fused pass, e.g. "No module named 'numba'"; None where it has one."""
     try:
-        import_module(
-            "bensemble_core.acquisition.fused.lanes"
-        )  # imports numba and looks at its version, compiles nothing
+        import_module("bensemble_core.acquisition.fused.lanes")  # looks at numba's version, compiles nothing
     except ImportError as reason:
         return str(reason)
     return None

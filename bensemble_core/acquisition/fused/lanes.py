@@ -22,8 +22,8 @@ if numba.version_info.short < (0, 62):  # before LLVM had pointers without a typ
     raise ImportError(f"lanes need numba 0.62 or later, found {numba.__version__}")
 
 F = TypeVar("F", bound=Callable[..., Any])
-WIDTH = 16
-QUARTER = 4
+WIDTH = 16  # lanes of a value
+QUARTER = 4  # columns that `transpose` turns at once
 cgutils: Any = untyped_cgutils
 intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic  # called without the context
 _ELEMENTS: dict[types.Type, ir.Type] = {

@@ -1,4 +1,4 @@
-"""The baseline: a score that is a coin, one number a row and seed."""
+"""The baseline: a random score, a function of the row and the seed."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -13,7 +13,7 @@ from bensemble_core.options import STRICT
 
 
 def random(seed: int, first_row: int, n_rows: int) -> Tensor:
-    """Uniform in (0, 1), a function of (seed, pool row) alone: -> [N] float64 (float32 ties in large pools)."""
+    """A random number in (0, 1) for each row, a function of (seed, pool row): [N] float64 (float32 would often tie)."""
     rows = np.arange(first_row, first_row + n_rows, dtype=np.int64)
     return torch.from_numpy(counter.uniform(seed, rows, counter.RANDOM_SCORE))
 

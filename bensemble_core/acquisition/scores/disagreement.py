@@ -3,6 +3,7 @@
 The kernels are pure functions of normalised log-probabilities [M, N, C] -> [N], finite in value and gradient at p = 0.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -20,34 +21,36 @@ Part = Literal["total", "epistemic"]
 
 @kernels.fused("least_confidence")
 def least_confidence(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """1 − max_c p̄_c (Lewis & Gale 1994): [M, N, C] -> [N]."""
+    """One minus the largest class probability, 1 − max_c p̄_c (Lewis & Gale 1994): [M, N, C] -> [N]."""
     return _doubt(mixtures.log_mean(log_probs, log_weights).exp())[0]
 
 
 @kernels.fused("margin")
 def margin(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """1 − (p̄₍₁₎ − p̄₍₂₎), the two most probable classes (Scheffer et al. 2001): [M, N, C] -> [N]."""
+    """One minus the gap of the two best classes, 1 − (p̄₍₁₎ − p̄₍₂₎) (Scheffer et al. 2001): [M, N, C] -> [N]."""
     doubt, rest = _doubt(mixtures.log_mean(log_probs, log_weights).exp())
     return doubt + rest.amax(-1)
 
 
 @kernels.fused("variation_ratio")
 def variation_ratio(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """1 − max_c v_c, v_c the share of member votes (argmax) for class c (Freeman 1965): [M, N, C] -> [N].
+    """Share of member votes outside the majority, 1 − max_c v_c (Freeman 1965): [M, N, C] -> [N].
 
-    Only M values are possible, so with few members most rows tie.
+    v_c is the share of members that find class c most probable. With few members, and so few values, most rows tie.
     """
     majority = CategoricalPredictive(logits=log_probs, log_weights=log_weights).votes().amax(-1)
     if log_weights is not None:
         return (1 - majority).clamp(min=0)
-    n_members = log_probs.shape[
-        0
-    ]  # whole votes again: equal counts must give equal bits, or ties are broken by rounding
+    n_members = log_probs.shape[0]
+    # whole votes again: equal counts must give equal bits, or ties are broken by rounding
     return (n_members - (majority * n_members).round()) / n_members
 
 
 def predictive_variance(log_probs: Tensor, log_weights: Tensor | None = None, *, part: Part = "total") -> Tensor:
-    """`total` 1 − Σ_c p̄_c², the variance of the one-hot label; `epistemic` Σ_c Var_m(p_mc) by 1/M: [M, N, C] -> [N]."""
+    """Variance of the one-hot label, summed over classes: [M, N, C] -> [N].
+
+    `total` is 1 − Σ_c p̄_c², `epistemic` the members' part of it, Σ_c Var_m(p_mc) by 1/M.
+    """
     if part == "epistemic":
         return _epistemic_variance(log_probs, log_weights)
     if part != "total":
@@ -68,7 +71,7 @@ def _epistemic_variance(log_probs: Tensor, log_weights: Tensor | None = None) ->
 
 @kernels.fused("mean_std")
 def mean_std(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """mean_c sd_m(p_mc), standard deviations by 1/M (Kampffmeyer et al. 2016): [M, N, C] -> [N]."""
+    """Standard deviation over members (by 1/M), averaged over classes (Kampffmeyer et al. 2016): [M, N, C] -> [N]."""
     return _root(mixtures.variance(log_probs.exp(), log_weights)).mean(-1)
 
 
@@ -137,16 +140,20 @@ class MeanStd:
     column: ClassVar[str] = "mean_std"
 
 
-def score_least_confidence(predictive: Predictive, options: LeastConfidence, rows: Rows) -> Tensor:
-    return least_confidence(kernels.inputs(_categorical(predictive)), predictive.log_weights)
+def _of_classes(formula: kernels.Formula) -> Callable[[Predictive, Any, Rows], Tensor]:
+    """The score of an acquisition that is a formula of class probabilities, without options."""
+
+    def score(predictive: Predictive, options: Any, rows: Rows) -> Tensor:
+        if not isinstance(predictive, CategoricalPredictive):
+            raise InvalidOption("this acquisition counts classes and is not defined for regression")
+        return formula(kernels.inputs(predictive), predictive.log_weights)
+
+    return score
 
 
-def score_margin(predictive: Predictive, options: Margin, rows: Rows) -> Tensor:
-    return margin(kernels.inputs(_categorical(predictive)), predictive.log_weights)
-
-
-def score_variation_ratio(predictive: Predictive, options: VariationRatio, rows: Rows) -> Tensor:
-    return variation_ratio(kernels.inputs(_categorical(predictive)), predictive.log_weights)
+score_least_confidence = _of_classes(least_confidence)
+score_margin = _of_classes(margin)
+score_variation_ratio = _of_classes(variation_ratio)
 
 
 def score_predictive_variance(predictive: Predictive, options: PredictiveVariance, rows: Rows) -> Tensor:
@@ -162,9 +169,3 @@ def score_mean_std(predictive: Predictive, options: MeanStd, rows: Rows) -> Tens
         spread = predictive.epistemic_variance().reshape(predictive.n_rows, predictive.n_outputs)
         return _root(spread).mean(-1)
     return mean_std(kernels.inputs(predictive), predictive.log_weights)
-
-
-def _categorical(predictive: Predictive) -> CategoricalPredictive:
-    if isinstance(predictive, CategoricalPredictive):
-        return predictive
-    raise InvalidOption("this acquisition counts classes and is not defined for regression")

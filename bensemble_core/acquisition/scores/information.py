@@ -26,15 +26,15 @@ _ESTIMATE_OF_INFORMATION = {
 
 @kernels.fused("entropy")
 def entropy(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """H[p̄] = −Σ_c p̄_c log p̄_c with p̄ = Σ_m w_m p_m (Shannon 1948): [M, N, C] -> [N]."""
+    """Entropy of the mixture in nats, H[p̄] = −Σ_c p̄_c log p̄_c, p̄ = Σ_m w_m p_m (Shannon 1948): [M, N, C] -> [N]."""
     return mixtures.categorical_entropy(mixtures.log_mean(log_probs, log_weights))
 
 
 @kernels.fused("bald")
 def bald(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """I(y; θ | x) = H[p̄] − Σ_m w_m H[p_m] (Houlsby et al. 2011): [M, N, C] -> [N].
+    """Information of the label about the member, in nats (Houlsby et al. 2011): [M, N, C] -> [N].
 
-    Against rounding it is kept between 0 and H[w], and exactly 0 where all members say the same.
+    I(y; θ | x) = H[p̄] − Σ_m w_m H[p_m], kept between 0 and H[w] against rounding, and exactly 0 where members agree.
     """
     expected = mixtures.member_average(mixtures.categorical_entropy(log_probs), log_weights)
     gained = entropy(log_probs, log_weights) - expected
@@ -43,13 +43,13 @@ def bald(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
 
 
 def agreed(values: Tensor) -> Tensor:
-    """Rows for which all members say the same: [M, N, ...] -> [N]."""
+    """Rows for which all members predict the same: [M, N, ...] -> [N]."""
     same = (values == values[:1]).all(0)
     return same if same.ndim == 1 else same.flatten(1).all(1)
 
 
 def eig(log_probs: Tensor, log_weights: Tensor | None = None) -> Tensor:
-    """Expected information gain of observing the label (Lindley 1956): the same number as `bald`: [M, N, C] -> [N]."""
+    """Expected information gain of observing the label (Lindley 1956), the same number as `bald`: [M, N, C] -> [N]."""
     return bald(log_probs, log_weights)
 
 

@@ -1,4 +1,4 @@
-"""Expected predictive information gain: what a label would tell about the labels of the rows that matter."""
+"""Expected predictive information gain: the information of a label about the labels of target rows."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -18,17 +18,18 @@ from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive,
 
 _CELLS = 1 << 17  # numbers of a joint distribution held at once: 1 MB, which stays near the processor
 _FLOOR = 1e-150  # p = 0 counts as this, so that a product of two of them has a logarithm
-_NEAR = 1e-6  # where less than this is left of 1 − ρ², rounding has had its share of it
+_NEAR = 1e-6  # below this value of 1 − ρ² too many of its digits are rounding
 
 
 def epig(
     log_probs: Tensor, target_log_probs: Tensor, log_weights: Tensor | None = None, *, tick: Tick = silent
 ) -> Tensor:
-    """I(y; y* | x, x*) averaged over the target rows x* (Bickford Smith et al. 2023): [M, N, C], [M, R, C] -> [N].
+    """Information of a label about those of target rows x*, on average (Bickford Smith et al. 2023).
 
-    H[p̄] + H[p̄*] − H[Σ_m w_m p_m(y) p_m(y*)]; at most `bald`, so at most H[w]. Against rounding it is kept between 0
-    and H[w], and exactly 0 where all members say the same. Both come from the same members. Summed in float64 over
-    blocks of rows and target rows, each one matrix product over the members, so that no [N, R, C, C] is held.
+    [M, N, C], [M, R, C] -> [N]: I(y; y* | x, x*) = H[p̄] + H[p̄*] − H[Σ_m w_m p_m(y) p_m(y*)], at most `bald`, so at
+    most H[w]. Against rounding it is kept between 0 and H[w], and exactly 0 where all members predict the same. Both
+    come from the same members. Summed in float64 over blocks of rows and target rows, each one matrix product over the
+    members, so that no [N, R, C, C] is held.
     """
     log_probs, target_log_probs = (kernels.checked(given, None) for given in (log_probs, target_log_probs))
     mixtures.check_weights(log_weights, log_probs.shape[0])
@@ -37,12 +38,12 @@ def epig(
             f"rows and target rows are predicted by the same members, got {log_probs.shape[0]} and "
             f"{target_log_probs.shape[0]} of them"
         )
-    n_targets = _some(target_log_probs.shape[1])
+    n_targets = _count_targets(target_log_probs.shape[1])
     # normalised again: probabilities of single precision add up to 1 ± 1e-7, which is no smaller than many a score
     p, q = log_probs.double().log_softmax(-1), target_log_probs.double().log_softmax(-1)
     weights = mixtures.normalised(log_weights, p.shape[0], p).exp()  # [M]
-    apart = mixtures.categorical_entropy(mixtures.log_mean(p, log_weights))  # [N]
-    apart = apart + mixtures.categorical_entropy(mixtures.log_mean(q, log_weights)).mean()
+    separate = mixtures.categorical_entropy(mixtures.log_mean(p, log_weights))  # [N]
+    separate = separate + mixtures.categorical_entropy(mixtures.log_mean(q, log_weights)).mean()
     p = (weights[:, None, None] * p.exp()).clamp(min=_FLOOR).permute(1, 2, 0).contiguous()  # [N, C, M]
     q = q.exp().clamp(min=_FLOOR)  # [M, R, C]
     cells = p.shape[1] * q.shape[2]
@@ -58,7 +59,7 @@ def epig(
     if not totals:
         return log_probs.new_empty(0)
     most = mixtures.weight_entropy(log_weights, log_probs.shape[0])
-    gained = (apart - torch.cat(totals) / n_targets).clamp(min=0, max=most).to(log_probs.dtype)
+    gained = (separate - torch.cat(totals) / n_targets).clamp(min=0, max=most).to(log_probs.dtype)
     return gained.masked_fill(agreed(log_probs) | agreed(target_log_probs).all(), 0.0)
 
 
@@ -76,19 +77,19 @@ def _plogp(left: Tensor, right: Tensor, held: Tensor | None) -> Tensor:
 
 
 def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive, *, tick: Tick = silent) -> Tensor:
-    """The same for regression, (y, y*) replaced by the Gaussian with its moments: -> [N].
+    """EPIG for regression, (y, y*) replaced by the Gaussian with its moments: -> [N].
 
     −½ log(1 − ρ²), ρ = Cov_m(μ, μ*) / √((Var_m μ + σ̄²)(Var_m μ* + σ̄*²)); with T outputs −½ log det(I − K Kᵀ), where
     K = L⁻¹ Cov_m(μ, μ*) L*⁻ᵀ and L, L* are Cholesky factors of the rows' own covariances, noise included. Pairs that
-    tell all but everything about each other, their noise being far below the members' spread, are worked out anew
-    from the noise (`_jointly`).
+    determine each other almost completely, their noise being far below the members' spread, are computed again
+    without cancellation (`_information_by_qr`).
     """
     if predictive.n_members != target.n_members:
         raise InvalidData(
             f"rows and target rows are predicted by the same members, got {predictive.n_members} and "
             f"{target.n_members} of them"
         )
-    n_targets = _some(target.n_rows)
+    n_targets = _count_targets(target.n_rows)
     parts, target_parts = _parts(predictive), _parts(target)
     a, b = _whitened(*parts), _whitened(*target_parts)  # [N, T, M], [R, T*, M]
     totals = []
@@ -97,14 +98,14 @@ def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive, *,
         for target_rows in targets:
             tick()
             k = torch.einsum("ntm,rsm->nrts", a[rows.start : rows.stop], b[target_rows.start : target_rows.stop])
-            nats, left = _apart(k)
+            nats, left = _information(k)
             near = ~(left > _NEAR)  # NaN too, where a member is not finite
             if mixtures.can_be_read(near) and bool(near.any()):
                 i, j = near.nonzero(as_tuple=True)
-                nats, _ = _apart(k.masked_fill(near[..., None, None], 0.0))
+                nats, _ = _information(k.masked_fill(near[..., None, None], 0.0))
                 one = [part[rows.start + i] for part in parts]
                 other = [part[target_rows.start + j] for part in target_parts]
-                nats = nats.index_put((i, j), _jointly(one, other))
+                nats = nats.index_put((i, j), _information_by_qr(one, other))
             gained = gained + nats.sum(1)
         totals.append(gained)
     if not totals:
@@ -113,8 +114,8 @@ def gaussian_epig(predictive: GaussianPredictive, target: GaussianPredictive, *,
     return gained.masked_fill(agreed(predictive.means) | agreed(target.means).all(), 0.0)
 
 
-def _apart(k: Tensor) -> tuple[Tensor, Tensor]:
-    """−½ log det(I − K Kᵀ), and the least that is left of 1: [..., T, T*] -> [...], [...]."""
+def _information(k: Tensor) -> tuple[Tensor, Tensor]:
+    """−½ log det(I − K Kᵀ), and the smallest pivot of that matrix: [..., T, T*] -> [...], [...]."""
     if k.shape[-2] == 1:
         shared = k.square().sum((-2, -1))
         return -0.5 * torch.log1p(-shared), 1 - shared
@@ -140,7 +141,7 @@ def _whitened(spread: Tensor, deviation: Tensor) -> Tensor:
     return whitened.masked_fill((failed != 0)[:, None, None], math.nan)  # a member that is not finite; the row is named
 
 
-def _jointly(one: Sequence[Tensor], other: Sequence[Tensor]) -> Tensor:
+def _information_by_qr(one: Sequence[Tensor], other: Sequence[Tensor]) -> Tensor:
     """½ log det Σ + ½ log det Σ* − ½ log det of both together, of pairs of rows as `_parts` has them: -> [P].
 
     ½ log det(A Aᵀ + diag σ²) is the logarithm of the pivots of [Aᵀ; diag σ] made triangular by reflections, in which a
@@ -163,7 +164,7 @@ def _blocks(n_rows: int, n_targets: int, cells: int) -> Iterator[tuple[range, li
         yield range(at, min(at + max(1, pairs // step), n_rows)), targets
 
 
-def _some(n_targets: int) -> int:
+def _count_targets(n_targets: int) -> int:
     if n_targets == 0:
         raise InvalidData("the target set has no rows; epig is an average over at least one")
     return n_targets
@@ -171,7 +172,7 @@ def _some(n_targets: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Epig:
-    """What the label would tell about the labels of a target set: rows that help where it matters."""
+    """Expected information of the label about the labels of a target set: rows that help to predict those."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["epig"] = "epig"

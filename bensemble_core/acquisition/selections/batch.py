@@ -1,4 +1,4 @@
-"""BatchBALD: the batch whose labels together tell most about which member is right."""
+"""BatchBALD: the batch whose labels together carry most information about which member is right."""
 
 import itertools
 import math
@@ -21,15 +21,15 @@ from bensemble_core.options import STRICT
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, mixtures
 from bensemble_core.threads import one_thread
 
-# Nats; gains nearer than this are equal but for rounding, and the seed decides.
+# Nats; gains that differ by less are equal but for rounding, and the seed decides: of enumerated and of drawn outcomes.
 TIE, DRAWN_TIE = 1e-10, 1e-6
-MOST_MEMBERS = 1000  # that one may be advised to have
+MOST_MEMBERS = 1000  # largest ensemble that a note advises
 ONE_MEMBER = "one member cannot disagree with itself: no row adds information, and the seed alone decides"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchBald:
-    """The rows whose labels tell most together about which member is right, taken one by one.
+    """The rows whose labels together carry most information about which member is right, taken one by one.
 
     Greedily the row that adds most to I(y₁…y_b; member), the information of the whole batch.
 
@@ -129,15 +129,15 @@ def _tighten(
     """
     highest = -math.inf
     while True:
-        in_play = (known < len(history) - 1) & (bounds > -math.inf) & (bounds >= highest - TIE)
-        if not in_play.any():
+        is_open = (known < len(history) - 1) & (bounds > -math.inf) & (bounds >= highest - TIE)
+        if not is_open.any():
             return
-        hopes = bounds.masked_fill(~in_play, -math.inf)
-        n_picks = int(known[hopes.argmax()]) + 1
-        alike = (in_play & (known == n_picks - 1)).nonzero()[:, 0]
+        open_bounds = bounds.masked_fill(~is_open, -math.inf)
+        n_picks = int(known[open_bounds.argmax()]) + 1
+        alike = (is_open & (known == n_picks - 1)).nonzero()[:, 0]
         outcomes = history[n_picks]
         n_together = min(alike.numel(), outcomes.block_rows(predictive.n_members, predictive.logits.shape[2]))
-        some = alike[hopes[alike].topk(n_together).indices]
+        some = alike[open_bounds[alike].topk(n_together).indices]
         bounds[some] = outcomes.gains(predictive, some, noise, tick)
         known[some] = n_picks
         if n_picks == len(history) - 1:
@@ -187,7 +187,7 @@ def _check_finite(gains: Tensor, rows: Tensor) -> None:
 
 
 def _ceiling_notes(n_members: int, ceiling: float, gains: list[float], most: float) -> list[str]:
-    """`most` is what labels of so many rows and classes can tell, whoever the members are; few of them can't know."""
+    """A note where the picks use up what M members can distinguish; k labels hold `most` nats whoever predicts."""
     k, joint = len(gains), sum(gains)
     if ceiling == 0:
         return [ONE_MEMBER]
@@ -195,15 +195,15 @@ def _ceiling_notes(n_members: int, ceiling: float, gains: list[float], most: flo
         return []
     needed = max(n_members + 1, math.ceil(math.exp(joint / 0.9)))
     enough = max(needed, math.ceil(math.exp(min(most, 20.0) / 0.9)))
-    used_up = f"{n_members} members can tell {ceiling:.4g} nats and these {k} rows use up {joint:.4g}"
+    used_up = f"{n_members} members hold at most {ceiling:.4g} nats and these {k} rows use up {joint:.4g}"
     if enough <= MOST_MEMBERS:
         return [
             f"{used_up}: the later picks are noise. More than {needed:,} members are needed, {enough:,} would do for a "
             "batch of this size"
         ]
     if k == 1:
-        return [f"{used_up}: more than {needed:,} members are needed to tell such rows apart"]
-    n_sound = max(1, sum(told <= 0.9 * ceiling for told in itertools.accumulate(gains)))
+        return [f"{used_up}: more than {needed:,} members are needed to rank such rows"]
+    n_sound = max(1, sum(joint_so_far <= 0.9 * ceiling for joint_so_far in itertools.accumulate(gains)))
     return [
         f"{used_up}: the picks after {n_sound} are noise. More than {needed:,} members are needed, up to "
         f"10^{math.ceil(most / 0.9 / math.log(10))} for a batch of this size, which are more than can be trained: ask "
@@ -224,6 +224,6 @@ def _rank_notes(predictive: GaussianPredictive, k: int) -> list[str]:
     many, enough = "ways" if n_members > 2 else "way", k * n_outputs + 1
     instead = f"{enough:,} members or k = {n_new} would do" if enough <= MOST_MEMBERS else f"k = {n_new} would do"
     return [
-        f"{n_members} members can differ in {n_members - 1} {many}: from pick {n_new + 1} on a row tells again what "
-        f"earlier ones told, and its gain is that of measuring twice. {instead}"
+        f"{n_members} members can differ in {n_members - 1} {many}: from pick {n_new + 1} on a row repeats what "
+        f"earlier ones measure, and its gain is that of measuring twice. {instead}"
     ]

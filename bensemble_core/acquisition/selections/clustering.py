@@ -11,10 +11,10 @@ from bensemble_core.acquisition import counter
 from bensemble_core.acquisition.progress import Tick, silent
 from bensemble_core.randomness import derive
 
-SAME = 1e-10  # of the squared lengths: nearer products differ by rounding (float32 predictions) and count as one
+SAME = 1e-10  # of the squared lengths: products nearer than this differ by rounding (float32) and count as equal
 _NEAR = 1e-5  # of the squared lengths: below it |x|² + |c|² − 2x·c has lost too many digits
 _CELLS = 1 << 20  # distances held at once: 8 MB
-_NUMBERS = 1 << 22  # features compared at once: some milliseconds
+_NUMBERS = 1 << 22  # features compared between two ticks: some milliseconds
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

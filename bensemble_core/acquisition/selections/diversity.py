@@ -64,7 +64,7 @@ class Badge:
 
 @dataclass(frozen=True, kw_only=True)
 class KCenter:
-    """Again and again the row farthest from all labelled and picked ones (Sener & Savarese 2018, algorithm 1).
+    """Repeatedly the row farthest from all labelled and picked ones (Sener & Savarese 2018, algorithm 1).
 
     The greedy 2-approximation of the smallest radius around k centres that covers every row. Without labelled rows it
     starts from the row nearest to the mean. The measure of a pick is its distance to the nearest labelled or earlier
@@ -102,7 +102,7 @@ class KCenter:
 class TypiClust:
     """The most typical row of each cluster that no label covers (Hacohen et al. 2022): for the first labels of all.
 
-    Rows and labelled rows together fall into min(labelled + k, `max_clusters`) clusters by k-means. Again and again the
+    Rows and labelled rows together fall into min(labelled + k, `max_clusters`) clusters by k-means. Repeatedly the
     cluster with the fewest labels and picks, of these the largest, gives the row with the highest typicality
     1 / (mean distance to its nearest neighbours in the cluster + 1e-5): at most 20 neighbours, at most half of the
     cluster; clusters under 5 rows come last. Departures from the paper: features are the ensemble's (one member's), or
@@ -133,7 +133,7 @@ class TypiClust:
         sizes = torch.bincount(belongs, minlength=n_clusters).tolist()
         covered = torch.bincount(belongs[n_rows:], minlength=n_clusters).tolist()
         copies, mine = distinct(everything)[1].to(x.device), belongs[:n_rows]
-        is_open = ~torch.isin(copies[:n_rows], copies[n_rows:])  # a copy of a labelled row tells nothing new
+        is_open = ~torch.isin(copies[:n_rows], copies[n_rows:])  # a copy of a labelled row adds nothing
         left = torch.bincount(mine[is_open], minlength=n_clusters).tolist()
         while len(picked) < k and any(left):
             tick()
@@ -150,7 +150,7 @@ class TypiClust:
         return _completed(candidates, picked, typical[picked].tolist(), k, "typicality", context)
 
 
-_NEIGHBOURS, _SMALL = 20, 5  # the paper's
+_NEIGHBOURS, _SMALL = 20, 5  # most neighbours of a row, and rows that a cluster should have; the paper's
 
 
 def _features(candidates: Candidates, k: int, name: str) -> Tensor:
@@ -183,7 +183,7 @@ def _with_labelled(candidates: Candidates, k: int, context: Context, name: str) 
 
 
 def _best(values: Tensor, candidates: Candidates, context: Context) -> int:
-    """Where the largest value is; those that differ by rounding alone are told apart by the seed."""
+    """Where the largest value is; of values that differ by rounding alone the seed takes one."""
     return best(values, 1e-12 * float(values.max().abs()), context.seed, candidates.rows)
 
 

@@ -1,4 +1,4 @@
-"""What several rows tell together: their joint outcomes, enumerated or drawn, and what one more row would add."""
+"""Joint outcomes of several rows, enumerated or drawn, and the information that one more row would add."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

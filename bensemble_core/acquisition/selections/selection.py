@@ -31,7 +31,7 @@ class TopK:
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """Rows drawn at random, the likelier the higher their score: cheap diversity.
+    """Rows drawn at random, those with higher scores more often: cheap diversity.
 
     One after another without replacement, a row with probability ∝ exp(β u).
 

@@ -10,7 +10,7 @@ from bensemble_core.acquisition.entries import SelectionEntry
 from bensemble_core.acquisition.selections.tie_break import highest, largest
 from bensemble_core.errors import InvalidOption
 
-LEAST, PER_PICK = 5_000, 5
+LEAST, PER_PICK = 5_000, 5  # rows of a short list: at least, and for each pick
 
 OPTION = {
     "ge": 1,
@@ -30,10 +30,10 @@ def short_list_size(options: Any, k: int) -> int:
 
 
 def short_list(entry: SelectionEntry, options: Any, rows: Tensor, scores: Tensor, k: int, seed: int) -> Tensor:
-    """The rows to look at, ascending: rows [n], their scores [n] -> [min(n, size)].
+    """The rows that a selection looks at, ascending: rows [n], their scores [n] -> [min(n, size)].
 
     Those with the highest score (ties by the seed) or, for a selection that does not use scores, a uniform draw in
-    which a row's luck is a function of (seed, row) alone.
+    which a row's random number is a function of (seed, row) alone.
     """
     if entry.short_list is None:
         return rows

@@ -1,6 +1,6 @@
-"""Equal values are told apart by the seed alone: a row's luck is a function of (seed, pool row), as are its scores.
+"""Equal values are ordered by a random key of each row, a function of (seed, pool row) alone.
 
-So which of equal rows is taken depends neither on where they stand in the pool nor on how it is cut into shards.
+So which of equal rows is taken depends neither on their order in the pool nor on how it is cut into shards.
 """
 
 from typing import TypeAlias
@@ -15,18 +15,18 @@ Floats: TypeAlias = npt.NDArray[np.floating]
 Positions: TypeAlias = npt.NDArray[np.int64]
 
 
-def luck(seed: int, rows: Positions) -> npt.NDArray[np.float64]:
-    """Of equal rows the one with more comes first: [n] -> [n]."""
+def tie_keys(seed: int, rows: Positions) -> npt.NDArray[np.float64]:
+    """Of rows with equal values the one with the larger key comes first: [n] -> [n]."""
     return counter.uniform(seed, rows, counter.TIES)
 
 
 def highest(scores: Floats, k: int, seed: int, rows: Positions) -> Positions:
-    """Positions of the k largest, descending, ties by luck, which is looked at for tied rows only: [n] -> [k]."""
+    """Positions of the k largest, descending, ties by `tie_keys`, made for the rows concerned only: [n] -> [k]."""
     above, level = _around_the_cut(scores, k)
     if above.size + level.size > k:
-        level = level[largest(luck(seed, rows[level]), k - above.size)]
+        level = level[largest(tie_keys(seed, rows[level]), k - above.size)]
     chosen = np.concatenate([above, level])
-    return chosen[np.lexsort((-luck(seed, rows[chosen]), -scores[chosen]))]
+    return chosen[np.lexsort((-tie_keys(seed, rows[chosen]), -scores[chosen]))]
 
 
 def largest(keys: Floats, k: int) -> Positions:
@@ -37,18 +37,18 @@ def largest(keys: Floats, k: int) -> Positions:
 
 
 def ranks(scores: Floats, seed: int, rows: Positions) -> npt.NDArray[np.float64]:
-    """1 for the highest score, 2 for the next, …, ties by luck: [n] -> [n]."""
+    """1 for the highest score, 2 for the next, …, ties by `tie_keys`: [n] -> [n]."""
     found = np.empty(scores.size)
-    found[np.lexsort((-luck(seed, rows), -scores))] = np.arange(1, scores.size + 1)
+    found[np.lexsort((-tie_keys(seed, rows), -scores))] = np.arange(1, scores.size + 1)
     return found
 
 
 def best(values: Tensor, tolerance: float, seed: int, rows: Tensor) -> int:
-    """Of the positions within the tolerance of the largest value the luckiest; one that is not a number goes first."""
+    """The position of the largest value; of those within the tolerance, and of NaN, the one with the largest key."""
     near = (values.isnan() | (values >= values.max() - tolerance)).nonzero()[:, 0]
     if near.numel() == 1:
         return int(near)
-    return int(near[int(luck(seed, rows.to(near.device)[near].cpu().numpy()).argmax())])
+    return int(near[int(tie_keys(seed, rows.to(near.device)[near].cpu().numpy()).argmax())])
 
 
 def _around_the_cut(keys: Floats, k: int) -> tuple[Positions, Positions]:

@@ -1,4 +1,4 @@
-"""Running statistics of batch normalisation for weights that no training step has met: averages and draws."""
+"""Running statistics of batch normalisation for weights that were never trained with: averages and draws."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from bensemble_core.ensemble.members import gather
 from bensemble_core.ensemble.tensors import split_extra
+from bensemble_core.models.transforms import join
 from bensemble_core.randomness import borrowed
 from bensemble_core.types import Problem, Tensors
 
@@ -28,7 +29,7 @@ def renormalised(problem: Problem, stacked: Tensors, shared: Tensors, blocks: Se
     for layer in layers.values():
         layer.train()
         layer.momentum = None  # torch's way to say: a plain average over the blocks
-    names = [f"{name}.{k}" if name else k for name in layers for k in _BUFFERS]
+    names = [join(name, k) for name in layers for k in _BUFFERS]
     device = next(iter(stacked.values())).device
     found = []
     for m in range(next(iter(stacked.values())).shape[0]):

@@ -89,8 +89,8 @@ class SWAG(Averaging):
 
     Σ_diag = (1/T) Σ (θ_i − θ_SWA)² of all T collected weights, accumulated without cancellation (Welford); the columns
     of D are the deviations of the last `rank` of them. So Cov θ = scale (½ Σ_diag + ½ D Dᵀ/(rank − 1)): with
-    rank = T the off-diagonals are ½ of the sample covariance. The paper measures deviations from the mean as it was
-    when they were met, for want of θ_SWA; `centre="mean"` keeps the iterates and takes θ_SWA itself, `"running"` is
+    rank = T the off-diagonals are ½ of the sample covariance. The paper measures deviations from the mean at the
+    time, since θ_SWA is not known yet; `centre="mean"` keeps the iterates and takes θ_SWA itself, `"running"` is
     the paper's. `rank=0` is its SWAG-diagonal, N(θ_SWA, scale Σ_diag).
 
     Where the network has batch normalisation, the state keeps min(N, `norm_rows`) standardised training rows, drawn at

@@ -84,7 +84,20 @@ class Factored(Networks):
 
     def unfold(self, problem: Problem, state: Tensors) -> dict[str, Tensor]:
         """The members as plain networks, W ∘ (s rᵀ) for each: every tensor of the model, [members, ...]."""
-        return unfolded(problem, state)
+        factors, biases, rest = sort_tensors(state)
+        n_members = next(iter(factors.values())).shape[1]
+        members = {k: v.expand(n_members, *v.shape[1:]) for k, v in rest.items()} | {k: v[0] for k, v in biases.items()}
+        module = outline(problem.model)
+        for layer in factored_layers(state):
+            weight = join(layer, "weight")
+            if weight not in members:
+                raise InvalidOption(
+                    f"{layer} shares its weight with another layer, each under its own factors, so no plain network is "
+                    "the same; start afresh without warm"
+                )
+            own = (factors[name][0] if (name := join(layer, f)) in factors else None for f in (FACTOR_IN, FACTOR_OUT))
+            members[weight] = _folded(module.get_submodule(layer), members[weight], *own)
+        return {k: v.clone() for k, v in members.items()}
 
     def expected(self, problem: Problem, state: Tensors) -> Shapes:
         shapes, module = super().expected(problem, state), outline(problem.model)
@@ -143,27 +156,6 @@ def factored_layers(tensors: Tensors) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def unfolded(problem: Problem, state: Tensors) -> dict[str, Tensor]:
-    """The members as plain networks, W ∘ (s rᵀ) for each: every tensor of the model, [members, ...]."""
-    factors, biases, rest = sort_tensors(state)
-    n_members = next(iter(factors.values())).shape[1]
-    members = {k: v.expand(n_members, *v.shape[1:]) for k, v in rest.items()} | {k: v[0] for k, v in biases.items()}
-    module = outline(problem.model)
-    for layer in factored_layers(state):
-        weight = join(layer, "weight")
-        if weight not in members:
-            raise InvalidOption(
-                f"{layer} shares its weight with another layer, each under its own factors, so no plain network is the "
-                "same; start afresh without warm"
-            )
-        members[weight] = _folded(
-            module.get_submodule(layer),
-            members[weight],
-            *(factors[name][0] if (name := join(layer, f)) in factors else None for f in (FACTOR_IN, FACTOR_OUT)),
-        )
-    return {k: v.clone() for k, v in members.items()}
-
-
 def _folded(layer: nn.Module, weight: Tensor, r: Tensor | None, s: Tensor | None) -> Tensor:
     """W ∘ (s rᵀ) [M, ...]; a transposed convolution has its inputs first, one in groups sees only its group's."""
     first, second = (r, s) if isinstance(layer, _TRANSPOSED) else (s, r)
@@ -211,7 +203,7 @@ def _factored(method: str, problem: Problem) -> tuple[str, ...]:
 
 
 def _check_runs(method: str, problem: Problem, one: Tensors, layers: tuple[str, ...]) -> None:
-    """Refuse a network in which a run of rows would not meet its own factors alone; `one` are tensors to try it at."""
+    """Refuse a network in which a run of rows would see other factors than its own; `one` are tensors to try it at."""
     device = next(iter(one.values())).device
     factored = gather(problem, {k: v[None] for k, v in one.items()}, {}, transform=RankOne(layers=layers), mode="loop")
     rng = generator(0)

@@ -12,7 +12,7 @@ gradients [R, n, T, O] and its inputs a [n, T, I]:
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import torch
@@ -25,8 +25,8 @@ from bensemble_core.types import Likelihood, Tensors
 Structure: TypeAlias = Literal["kron", "diag", "full"]
 Bias: TypeAlias = Literal["own", "joint"]
 Deltas: TypeAlias = dict[str, Tensor]  # prior precision of each parameter, []
-Heard: TypeAlias = Callable[[int, int], None]  # rows done, of how many
-_ENTRIES = 4 << 20  # numbers in the largest intermediate tensor of a chunk of rows
+RowProgress: TypeAlias = Callable[[int, int], None]  # rows done, of how many
+_ENTRIES = 4 << 20  # most numbers in an intermediate tensor of a chunk of rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,11 +87,10 @@ class Block:
 
     def scaled(self, factor: float | Tensor) -> "Block":
         """The curvature times a number, as when the noise variance is divided by it."""
-        return Block(names=self.names, shapes=self.shapes, curvature=self.curvature.scaled(factor))
+        return replace(self, curvature=self.curvature.scaled(factor))
 
     def plus(self, other: "Block") -> "Block":
-        total = self.curvature.plus(other.curvature)  # type: ignore[arg-type]  # both of one kind
-        return Block(names=self.names, shapes=self.shapes, curvature=total)
+        return replace(self, curvature=self.curvature.plus(other.curvature))  # type: ignore[arg-type]  # of one kind
 
 
 def curvature(
@@ -103,7 +102,7 @@ def curvature(
     structure: Structure,
     bias: Bias = "own",
     factored: bool = False,
-    heard: Heard = lambda done, total: None,
+    progress: RowProgress = lambda done, total: None,
 ) -> tuple[list[Block], Tensor]:
     """The blocks of H over all rows of x, and the network's outputs [N, O]."""
     sums: dict[str, Tensor] = {}
@@ -123,7 +122,7 @@ def curvature(
             for name, jacobian in rest.items():
                 add_to(sums, name, jacobian.square().sum((0, 1)))
         outputs.append(record.outputs)
-        heard(done, len(x))
+        progress(done, len(x))
     if not outputs:
         outputs = [torch.zeros(0, likelihood.n_outputs, dtype=network.dtype, device=x.device)]
     return _blocks(network, sums, len(x), structure, bias, factored), torch.cat(outputs)
@@ -284,13 +283,7 @@ def _blocks(
             if layer.weight is not None:  # the left factor is diagonalised already
                 k = found[layer.weight].curvature
                 assert isinstance(k, Kronecker)
-                own = Kronecker(
-                    left_values=k.left_values,
-                    left_vectors=k.left_vectors,
-                    right_values=one[0],
-                    right_vectors=one,
-                    n_rows=n_rows,
-                )
+                own = replace(k, right_values=one[0], right_vectors=one, factored=False)
             else:
                 own = Kronecker.of(left, one, n_rows)
             found[layer.bias] = Block(names=(layer.bias,), shapes=(shape[layer.bias],), curvature=own)

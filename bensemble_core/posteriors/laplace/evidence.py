@@ -9,8 +9,8 @@ from torch import Tensor
 from bensemble_core.linalg import Dense, Kronecker
 from bensemble_core.posteriors.laplace.curvature import Block, Deltas
 
-_ITERATIONS, _TOLERANCE = 500, 1e-10
-_LEAST, _MOST = 1e-10, 1e10  # a parameter that is exactly 0 would ask for an infinite precision
+_ITERATIONS, _TOLERANCE = 500, 1e-10  # most steps, and the change of a log precision at which they end
+_LEAST, _MOST = 1e-10, 1e10  # of a prior precision: for a parameter that is exactly 0 the best one is infinite
 GRID = tuple(10.0 ** (k / 2.5) for k in range(-10, 11))  # precisions tried on held-out rows: 10⁻⁴ … 10⁴
 
 

@@ -6,23 +6,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bensemble_core.errors import InvalidData
 from bensemble_core.linalg import symmetric_root
 from bensemble_core.posteriors.laplace.curvature import Block, Deltas, function_covariance
 from bensemble_core.posteriors.laplace.network import Network
-from bensemble_core.randomness import generator, permutation
+from bensemble_core.randomness import count_held_out, generator, permutation
 from bensemble_core.types import Data, Problem, Tensors
 
-_HOLD_OUT, _OUTPUT_DRAWS, _N_DRAWS = 21, 22, 256
+_HOLD_OUT, _OUTPUT_DRAWS = 21, 22  # branches of a seed
+_N_DRAWS = 256  # of a held-out row's outputs
 
 
 def hold_out(data: Data, share: float, seed: int) -> tuple[Data, Data]:
     """Rows to train on, and a share of them to choose the prior precision by."""
-    n = data.n_rows
-    held = min(max(1, round(share * n)), n - 1)
-    if held < 1:
-        raise InvalidData(f'prior_precision="validation" holds rows out and needs at least 2, got {n}')
-    order = permutation(n, seed, _HOLD_OUT).to(data.x.device)
+    held = count_held_out(data.n_rows, share, 'prior_precision="validation"')
+    order = permutation(data.n_rows, seed, _HOLD_OUT).to(data.x.device)
     return data.take(order[held:].sort().values), data.take(order[:held])
 
 

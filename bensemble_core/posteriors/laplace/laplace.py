@@ -140,16 +140,16 @@ class Laplace(Descent):
         held_out = None
         if self.prior_precision == "validation":
             data, held_out = hold_out(data, self.validation, seed)
-        noted = _Noted(report)
+        progress = _Progress(report)
         trained = descend(
             Run(problem=problem, data=data, theta=theta, fixed=fixed, options=self, seeds=[seed]),
             resume=resume or None,
-            report=noted,
+            report=progress,
         )
         members = {**trained.theta, **trained.fixed}
         tensors, extra = split_extra({k: v[0] for k, v in members.items()})
         network = look_at(problem, tensors, names)
-        blocks, outputs = self._curvature(problem, network, extra, data, noted)
+        blocks, outputs = self._curvature(problem, network, extra, data, progress)
         start = torch.ones((), dtype=torch.float64, device=data.x.device)
         deltas = {n: start * _precision(problem) for n in names}
         if held_out is not None:
@@ -177,8 +177,8 @@ class Laplace(Descent):
         Kronecker products (L₁ ⊗ R₁) + (L₂ ⊗ R₂) the sum is replaced by (L₁ + L₂) ⊗ (N₁R₁ + N₂R₂)/(N₁ + N₂), as if all
         rows had been seen in one pass. The prior precisions stay. Log evidences add: log p(D) + log p(D' | D).
 
-        A learnt noise variance v is found with θ, the N rows before having a say in it by −(N/2)(log v + v*/v), v* what
-        they left (see noise_belief.py), and H is that under v: H v*/v. So a linear model ends where a fit to all rows
+        A learnt noise variance v is found with θ, the N earlier rows counting as −(N/2)(log v + v*/v), v* what they
+        left (see noise_belief.py), and H is that under v: H v*/v. So a linear model ends where a fit to all rows
         would, but for the prior's pull at the old noise; with several targets H is scaled by their average v*/v.
         """
         seed = draw_seed(rng)
@@ -186,13 +186,13 @@ class Laplace(Descent):
         theta, fixed = start_members(problem, [seed], warm=members, from_weights=True, device=data.x.device)
         names, blocks, deltas = from_state(problem, state, factored=self.damping == "factored")
         frozen = {k: v for k, v in theta.items() if k not in names and k != LOG_NOISE}  # a trunk has no posterior
-        before = _Before(
+        before = _OldPosterior(
             centre={n: theta[n].clone() for n in names},
             blocks=blocks,
             deltas=deltas,
             noise=NoiseBelief.of(problem, state, int(state[ROWS][0])),
         )
-        noted = _Noted(report)
+        progress = _Progress(report)
         trained = descend(
             Run(
                 problem=problem,
@@ -204,11 +204,11 @@ class Laplace(Descent):
                 objective=before.objective,
             ),
             resume=resume or None,
-            report=noted,
+            report=progress,
         )
         new = {**trained.theta, **trained.fixed}
         tensors, extra = split_extra({k: v[0] for k, v in new.items()})
-        added, outputs = self._curvature(problem, look_at(problem, tensors, names), extra, data, noted)
+        added, outputs = self._curvature(problem, look_at(problem, tensors, names), extra, data, progress)
         total = [old.plus(more) for old, more in zip(before.blocks_under(extra), added, strict=True)]
         gain = problem.likelihood.log_prob(outputs, data.y, extra).to(torch.float64).sum()
         gain = gain - before.loss({k: v.to(torch.float64) for k, v in new.items()}, extra)
@@ -274,7 +274,7 @@ class Laplace(Descent):
         return gives_the_outputs(problem, split_extra(tensors)[0], find_head(problem))
 
     def _curvature(
-        self, problem: Problem, network: Network, extra: Tensors, data: Data, noted: "_Noted"
+        self, problem: Problem, network: Network, extra: Tensors, data: Data, progress: "_Progress"
     ) -> tuple[list[Block], Tensor]:
         return curvature(
             network,
@@ -284,7 +284,7 @@ class Laplace(Descent):
             structure=self.structure,
             bias=self.bias,
             factored=self.damping == "factored",
-            heard=noted.heard,
+            progress=progress.report_rows,
         )
 
     def _maximise(
@@ -320,8 +320,8 @@ class Laplace(Descent):
         return [block.scaled(1 / factor) for block in blocks], deltas, extra
 
 
-class _Noted:
-    """Passes reports on, and keeps the last snapshot for the pass over the rows that follows the descent."""
+class _Progress:
+    """The reports of a descent and of the pass over the rows after it, which repeats the descent's last snapshot."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -331,7 +331,7 @@ class _Noted:
         self.snapshot = snapshot
         self.report(done, total, message, snapshot)
 
-    def heard(self, done: int, total: int) -> None:
+    def report_rows(self, done: int, total: int) -> None:
         self.report(done, total, f"curvature of {done} of {total} rows", self.snapshot)
 
 
@@ -340,8 +340,8 @@ def _precision(problem: Problem) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Before:
-    """What was known before an update, as a loss of θ and of the noise."""
+class _OldPosterior:
+    """The posterior before an update, as a loss of θ and of the noise."""
 
     centre: Tensors  # θ* of the uncertain parameters, [1, ...]
     blocks: Sequence[Block]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
 from bensemble_core.ensemble.members import zero_rows
-from bensemble_core.models.transforms import layers_in_order
+from bensemble_core.models.transforms import join, layers_in_order, removing
 from bensemble_core.randomness import generator
 from bensemble_core.types import Problem, Tensors
 
@@ -63,12 +63,8 @@ class Network:
         hooks = [
             self.module.get_submodule(layer.name).register_forward_hook(record.note(layer)) for layer in self.layers
         ]
-        try:
-            with torch.enable_grad():
-                record.values.append(self.outputs(x.clone() if self.in_place else x))
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with removing(hooks), torch.enable_grad():
+            record.values.append(self.outputs(x.clone() if self.in_place else x))
         return record
 
     def inputs(self, layer: Layer, a: Tensor) -> Tensor:
@@ -180,20 +176,15 @@ def look_at(problem: Problem, tensors: Tensors, names: Sequence[str]) -> Network
                 touched.extend((t, t._version) for t in (args[0], out))
 
             hooks.append(part.register_forward_hook(count))
-    try:
-        with torch.no_grad():
-            network.outputs(rows.clone())
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with removing(hooks), torch.no_grad():
+        network.outputs(rows.clone())
     network = replace(network, in_place=any(t._version != version for t, version in touched))
     layers = []
     for name in layers_in_order(module, lambda: network.outputs(rows.clone())):
         if called.get(name) != 1 or shapes[name][0][:1] != (2,) or shapes[name][1][:1] != (2,):
             continue
         part = module.get_submodule(name)
-        prefix = f"{name}." if name else ""
-        weight, bias = (prefix + p if prefix + p in names else None for p in ("weight", "bias"))
+        weight, bias = (full if (full := join(name, p)) in names else None for p in ("weight", "bias"))
         if weight is None and bias is None:
             continue
         w: Tensor = part.weight  # type: ignore[assignment]  # no parameter where it is computed (parametrizations)

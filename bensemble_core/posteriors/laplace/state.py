@@ -38,7 +38,7 @@ def to_state(blocks: Sequence[Block], deltas: Deltas, evidence: Tensor, n_rows: 
 
 
 def expected_state(problem: Problem, state: Tensors, names: Sequence[str], structure: Structure) -> Shapes:
-    """Names and shapes of what `to_state` keeps; which blocks are Kronecker products the state says."""
+    """Names and shapes of what `to_state` keeps; the state shows which blocks are Kronecker products."""
     own = {n: tuple(p.shape) for n, p in outline(problem.model).named_parameters()}
     found: Shapes = {_PRECISION + n: (1,) for n in names}
     found |= {EVIDENCE: (1,), ROWS: (1,)}

@@ -32,7 +32,7 @@ from bensemble_core.types import Data, Report, Tensors
 NOISE, PRIOR = "gamma/noise", "gamma/prior"
 VARIANCE, FACTOR = "variance/", "factor/"
 _ORDER = 2  # branch of a problem's seed
-_QUIET_SECONDS = 0.2  # longest silence between two reports
+_QUIET_SECONDS = 0.2  # longest time between two reports
 
 
 class Filter:
@@ -46,10 +46,10 @@ class Filter:
         noise: Tensor,
         seeds: Sequence[int],
         epochs: int,
-        told: object = None,
+        settings: object = None,
     ) -> None:
         self.layers, self.seeds, self.epochs = layers, [int(s) for s in seeds], epochs
-        self.told = told  # what else a snapshot has to agree in: priors and likelihoods
+        self.settings = settings  # what else a snapshot has to agree in: priors and likelihoods
         keys = set(starts[0])
         if any(set(start) != keys for start in starts[1:]):
             raise InvalidOption(
@@ -70,13 +70,13 @@ class Filter:
 
     def run(self, report: Report) -> None:
         """All rows that are left, with progress; to stop, `report` raises."""
-        heard = time.monotonic()
+        reported = time.monotonic()
         with torch.no_grad():
             while self.step < self.total:
                 ended_epoch = self.take_row()
-                if ended_epoch or time.monotonic() - heard >= _QUIET_SECONDS:
+                if ended_epoch or time.monotonic() - reported >= _QUIET_SECONDS:
                     report(self.step, self.total, self.message(), self.snapshot)
-                    heard = time.monotonic()
+                    reported = time.monotonic()
 
     def take_row(self) -> bool:
         """One row of every problem; whether it was the last of its pass."""
@@ -177,7 +177,7 @@ class Filter:
         }
 
     def _settings(self) -> tuple[object, ...]:
-        return (self.layers, self.epochs, self.seeds, self.counts, sorted(self.state), self.told)
+        return (self.layers, self.epochs, self.seeds, self.counts, sorted(self.state), self.settings)
 
 
 def _columns(tensors: Weights) -> Floats:

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-SHAPE = 6.0  # the paper's Gamma(6, 6): three observations of variance 1
-_WIDEST_CAVITY = 1e6  # a factor is left alone where the data says nothing about its weight
+SHAPE = 6.0  # a of the paper's Gamma(6, 6), as known from three observations of variance 1
+_WIDEST_CAVITY = 1e6  # variance from which on the data says nothing about a weight, and its factor is left as it is
 _ADDED = np.array([[-1.0], [0.0], [1.0]])  # E 1/λ = b / (a − 1), and with a + 1, a + 2
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -52,7 +52,7 @@ class PriorFactors:
 
         Each is taken out of the belief, and put back by matching moments with the exact N(w | 0, 1/λ). `mean` and
         `variance` [P, S] change in place; the new Gamma's a and b [S] are returned. A factor whose cavity is no
-        distribution, or too wide to say anything, stays as it is.
+        distribution, or too wide to hold information, stays as it is.
         """
         with np.errstate(all="ignore"):
             v = 1 / (1 / variance - self.precision)  # of the cavity

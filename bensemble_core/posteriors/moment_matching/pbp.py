@@ -31,12 +31,12 @@ from bensemble_core.randomness import draw_seed, generator
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
 
 _START = 1  # branch of a problem's seed
-_ROWS = 4096  # of the analytic predictive at a time
+_ROWS = 4096  # that the analytic predictive takes at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class PBP:
-    """Beliefs over the weights of a ReLU network, moved row by row, with no learning rate to set; for one number.
+    """Gaussians over the weights of a ReLU network, updated row by row without a learning rate, for one number.
 
     Independent Gaussians by assumed density filtering (Hernández-Lobato & Adams 2015). Each row's moments are
     propagated forward to p(y | x) ≈ Z = N(y | m, v + E 1/γ), and every weight moves by m ← m + v ∂logZ/∂m, v ← v −
@@ -184,7 +184,7 @@ class PBP:
     def _learns_prior(self, problem: Problem, warm: Tensors | None) -> bool:
         if self.learn_prior is not None:
             return self.learn_prior
-        if warm is not None and any(k.startswith(VARIANCE) for k in warm):  # a file does not tell who named the prior
+        if warm is not None and any(k.startswith(VARIANCE) for k in warm):  # a file does not say who named the prior
             return PRIOR in warm
         return problem.prior is DEFAULT_PRIOR
 
@@ -199,8 +199,8 @@ class PBP:
         report: Report,
     ) -> list[dict[str, Tensor]]:
         noises = [_noise_variance(p, {}) for p in problems]
-        told = [(p.prior.to_json() if p.prior else None, getattr(p.likelihood, "noise", None)) for p in problems]
-        run = Filter(layers, starts, datas, torch.stack(noises), seeds, self.epochs, told)
+        settings = [(p.prior.to_json() if p.prior else None, getattr(p.likelihood, "noise", None)) for p in problems]
+        run = Filter(layers, starts, datas, torch.stack(noises), seeds, self.epochs, settings)
         if resume is not None:
             run.restore(resume)
         run.run(report)
@@ -226,7 +226,7 @@ def _layers(problem: Problem) -> tuple[Layer, ...]:
 
 
 def _start(problem: Problem, layers: tuple[Layer, ...], seed: int, learns_prior: bool) -> dict[str, Tensor]:
-    """The prior as a state, its means perturbed where hidden units have to be told apart."""
+    """The prior as a state, its means random where hidden units would otherwise stay equal."""
     assert isinstance(problem.prior, Normal)
     rng = generator(seed, _START)
     variance = problem.prior.scale**2

@@ -17,14 +17,15 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from bensemble_core.ensemble.members import gather, zero_rows
+from bensemble_core.models.transforms import join, removing
 from bensemble_core.randomness import borrowed
 from bensemble_core.types import Problem, Tensors
 
 Call: TypeAlias = Callable[[Tensors, Tensor], Tensor]
 SD = "_sd"  # `weight` has the mean, `weight_sd` the standard deviation
 _LOCAL = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_BUDGET = 1 << 24  # numbers in all weights drawn at one time; past it, neighbouring rows share a draw
-_TRIALS = (3, 7)  # rows
+_BUDGET = 1 << 24  # most numbers in the weights drawn for a batch; past it, neighbouring rows share a draw
+_TRIALS = (3, 7)  # rows of the two runs that a layer is tried with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,7 @@ def find_local(problem: Problem, tensors: Tensors, candidates: set[str]) -> tupl
         name: layer
         for name, layer in module.named_modules()
         if type(layer) in _LOCAL
-        and _join(name, "weight") in candidates
+        and join(name, "weight") in candidates
         and all(owners[id(p)] == 1 for p in layer.parameters())
         and not (layer._forward_hooks or layer._forward_pre_hooks)
     }
@@ -86,19 +87,11 @@ def find_local(problem: Problem, tensors: Tensors, candidates: set[str]) -> tupl
                 seen[name].append((args[0], output))  # noqa: B023 (the hook is gone before the next turn)
 
             hooks.append(layer.register_forward_hook(note))
-        try:
-            with borrowed(0), torch.no_grad():
-                outputs = members.one(one, {}, zero_rows(problem, rows, next(iter(tensors.values())).device))
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with removing(hooks), borrowed(0), torch.no_grad():
+            outputs = members.one(one, {}, zero_rows(problem, rows, next(iter(tensors.values())).device))
         layers = {k: v for k, v in layers.items() if len(seen[k]) == 1 and _is_batch(v, seen[k][0][0], rows)}
         head = next((name for name in layers if seen[name][0][1] is outputs), None)
     return tuple(layers), head
-
-
-def _join(layer: str, parameter: str) -> str:
-    return f"{layer}.{parameter}" if layer else parameter
 
 
 def _is_batch(layer: nn.Module, x: Tensor, rows: int) -> bool:

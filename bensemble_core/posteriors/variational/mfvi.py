@@ -272,7 +272,7 @@ class _Elbo:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pruned:
-    """What `prune` left."""
+    """The result of `prune`: the posterior with weights at 0, and what it costs to send."""
 
     fitted: "Fitted"
     share: float  # of the weights with a distribution that are now 0

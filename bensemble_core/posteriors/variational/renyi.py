@@ -35,7 +35,7 @@ from bensemble_core.types import Aim, Data, Problem, Tensors
 
 LARGEST_ALPHA = 1e4  # beyond it (1 − α) ℓ leaves float32 where ℓ is large, and L_α is its limit
 _AT_ONCE = 64  # draws in one pass of `bound`
-_ROWS = 512
+_ROWS = 512  # in one pass of `bound`
 _AWAY = (
     "renyi with alpha = {alpha} maximises a bound from above, which leads away from the posterior: on a conjugate "
     "model its means end 2 to 3 posterior sds off; for a posterior use alpha from 0 to 1"

@@ -126,7 +126,7 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str]] = [
     ([Noisy(6, 3)], {}, "draw no random numbers"),
     ([normalised()], {}, "pass input_shape=…"),
     ([other()], {"input_shape": [5]}, "does not run on rows of shape"),
-    ([other()], {"likelihood": "gaussian"}, r"do not tell the noise of y; pass likelihood=Gaussian\(noise=…\)"),
+    ([other()], {"likelihood": "gaussian"}, r"do not hold the noise of y; pass likelihood=Gaussian\(noise=…\)"),
     ([other()], {"likelihood": bc.HeteroscedasticGaussian()}, "needs 2 network outputs, Sequential has 3"),
     ([other()], {"likelihood": bc.Categorical(n_classes=4)}, "needs 4 network outputs, Sequential has 3"),
     ([other()], {"log_weights": torch.zeros(2)}, "weight"),

@@ -25,7 +25,7 @@ def test_another_kind_of_likelihood_is_refused() -> None:
     with pytest.raises(bc.InvalidOption, match="got HeteroscedasticGaussian"):
         bc.fit("map", MLP, (x, y), likelihood="heteroscedastic_gaussian", warm=warm)
     classes = bc.fit("map", MLP, (x, (y > 10).long()), likelihood="categorical", epochs=1)
-    with pytest.raises(bc.InvalidOption, match="tells 2 classes apart, got n_classes=3"):
+    with pytest.raises(bc.InvalidOption, match="has 2 classes, got n_classes=3"):
         bc.fit("map", MLP, (x, (y > 10).long()), likelihood=bc.Categorical(n_classes=3), warm=classes)
     with pytest.raises(bc.InvalidOption, match="has to be a Fitted or its state, got str"):
         bc.fit("map", MLP, (x, y), likelihood="gaussian", warm="f.safetensors")  # type: ignore[arg-type]

@@ -100,7 +100,7 @@ def test_labels_that_bound_no_temperature_are_refused() -> None:
     right = CategoricalPredictive(logits=10 * nn.functional.one_hot(y, 3)[None].double())
     with pytest.raises(bc.InvalidData, match="every row is right"):
         calibration.learn(right, y)
-    with pytest.raises(bc.InvalidData, match="not tell these labels better than chance"):
+    with pytest.raises(bc.InvalidData, match="no better than chance on these labels"):
         calibration.learn(CategoricalPredictive(logits=-predictive.logits), y)
     with pytest.raises(bc.InvalidData, match="class 2 does not occur"):
         calibration.learn(predictive.take(y < 2), y[y < 2], kind="vector")

@@ -26,7 +26,7 @@ from bensemble_core.acquisition import (
     short_list_size,
 )
 from bensemble_core.acquisition.fused import kernels
-from bensemble_core.acquisition.selections.tie_break import luck
+from bensemble_core.acquisition.selections.tie_break import tie_keys
 from bensemble_core.errors import Cancelled, InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from bensemble_core.ranking import choose, conclude, rank, score, score_columns
@@ -242,9 +242,9 @@ def test_an_acquisition_that_needs_an_ensemble_says_so() -> None:
         score(None, inputs(3), "bald")
 
 
-def test_top_k_of_a_large_pool_equals_a_sort_by_score_and_luck() -> None:
+def test_top_k_of_a_large_pool_equals_a_sort_by_score_and_key() -> None:
     scores = np.random.default_rng(0).integers(0, 500, size=300_000).astype(np.float32)
-    expected = np.lexsort((-luck(0, np.arange(scores.size)), -scores))[:2000]
+    expected = np.lexsort((-tie_keys(0, np.arange(scores.size)), -scores))[:2000]
     rows, values = choose(scores, k=2000)
     np.testing.assert_array_equal(rows.numpy(), expected)
     np.testing.assert_array_equal(values.numpy(), scores[expected])

@@ -18,7 +18,7 @@ from bensemble_core.acquisition import BatchBald, Candidates, Context, Picks, ba
 from bensemble_core.acquisition.selections import joint
 from bensemble_core.acquisition.selections.batch import covariance_picks
 from bensemble_core.acquisition.selections.joint import Outcomes, expected_entropies, probabilities
-from bensemble_core.acquisition.selections.tie_break import luck
+from bensemble_core.acquisition.selections.tie_break import tie_keys
 from bensemble_core.errors import InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive, mixtures
 from bensemble_core.threads import one_thread
@@ -153,10 +153,10 @@ def test_expected_entropies_known_beforehand_change_no_gain() -> None:
     assert outcomes.gains(predictive, some[:0]).shape == (0,)
 
 
-def test_equal_gains_go_to_the_luckier_row() -> None:
+def test_equal_gains_go_to_the_row_with_the_larger_key() -> None:
     one = members(6, 1, 3).logits
     predictive = CategoricalPredictive(logits=one.expand(-1, 37, -1))
-    expected = (-luck(4, np.arange(37))).argsort()[:5]
+    expected = (-tie_keys(4, np.arange(37))).argsort()[:5]
     assert select(predictive, 5, seed=4).rows.tolist() == expected.tolist()
 
 
@@ -221,7 +221,7 @@ def test_many_outcomes_of_many_classes_take_little_memory_and_are_heard_of_all_a
 ) -> None:
     """[C · S] numbers at once would be ten million; no tensor made on the way is a tenth of that."""
     monkeypatch.setattr(joint, "_CELLS", 1 << 16)
-    monkeypatch.setattr("bensemble_core.acquisition.progress.EVERY", 0.0)
+    monkeypatch.setattr("bensemble_core.acquisition.progress.REPORT_SECONDS", 0.0)
     predictive, heard = members(5, 4, 500, spread=5.0), 0
 
     def report(done: int, total: int, message: str) -> None:
@@ -265,7 +265,7 @@ def test_five_members_run_out_and_the_batch_says_how_many_would_do() -> None:
     picks = select(members(5, 500, 3, spread=6.0), 4)
     told = picks.values.sum().item()
     assert told <= math.log(5) + 1e-9
-    assert f"5 members can tell 1.609 nats and these 4 rows use up {told:.4g}" in picks.notes[0]
+    assert f"5 members hold at most 1.609 nats and these 4 rows use up {told:.4g}" in picks.notes[0]
     enough = int(re.findall(r"([\d,]+) would do", picks.notes[0])[0].replace(",", ""))
     assert enough == math.ceil(3 ** (4 / 0.9))
     assert select(members(enough, 500, 3, spread=6.0), 4).notes == ()
@@ -301,12 +301,12 @@ def test_drawn_gains_never_add_up_to_more_than_the_members_can_tell(seed: int, w
 def test_unequal_weights_lower_what_members_can_tell() -> None:
     logits = members(3, 200, 5, spread=8.0).logits
     weighted = CategoricalPredictive(logits=logits, log_weights=torch.tensor([0.49, 0.49, 0.02]).log())
-    assert "can tell 0.7773 nats" in select(weighted, 4).notes[0]
+    assert "hold at most 0.7773 nats" in select(weighted, 4).notes[0]
 
 
 def test_one_member_tells_nothing_and_the_batch_says_so() -> None:
     picks = select(members(1, 10, 3), 3)
-    assert picks.rows.tolist() == (-luck(0, np.arange(10))).argsort()[:3].tolist()
+    assert picks.rows.tolist() == (-tie_keys(0, np.arange(10))).argsort()[:3].tolist()
     assert picks.values.tolist() == pytest.approx([0, 0, 0], abs=1e-12)
     assert "one member cannot disagree" in picks.notes[0]
 

@@ -16,7 +16,7 @@ SLOW = [(name, family) for name, entry in SELECTIONS.items() if entry.short_list
 
 @pytest.fixture(autouse=True)
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "EVERY", 0.0)
+    monkeypatch.setattr(progress, "REPORT_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize(("selection", "family"), SLOW)
@@ -51,7 +51,7 @@ def test_a_report_that_raises_stops_the_choosing(selection: str, family: str, at
 
 
 def test_reports_come_no_more_often_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "EVERY", 3600.0)
+    monkeypatch.setattr(progress, "REPORT_SECONDS", 3600.0)
     calls: list[Any] = []
     bc.rank(None, inputs(60), acquisition="random", selection="kcenter", k=8, report=lambda *call: calls.append(call))
     assert [call[2] for call in calls] == ["scored 60 of 60 rows"]

@@ -21,7 +21,7 @@ from bensemble_core.acquisition.selections.clustering import (
     mean_neighbour_distance,
     seeding,
 )
-from bensemble_core.acquisition.selections.tie_break import luck
+from bensemble_core.acquisition.selections.tie_break import tie_keys
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
 from tests.core.ranking.test_scoring import LinearEnsemble
@@ -147,9 +147,9 @@ def test_badge_goes_on_by_score_or_seed_when_only_copies_are_left_and_says_so() 
     features, pred = torch.ones(5, 3).double(), CategoricalPredictive(logits=torch.zeros(2, 5, 3).double())
     scores = torch.tensor([0.1, 0.5, 0.3, 0.2, 0.4])
     by_score, by_seed = badge(features, pred, 5, scores=scores), badge(features, pred, 5)
-    lucky = (-luck(0, np.arange(5))).argsort().tolist()
-    assert by_score.rows.tolist() == lucky[:1] + [row for row in (1, 4, 2, 3, 0) if row != lucky[0]]
-    assert by_seed.rows.tolist() == lucky
+    by_key = (-tie_keys(0, np.arange(5))).argsort().tolist()
+    assert by_score.rows.tolist() == by_key[:1] + [row for row in (1, 4, 2, 3, 0) if row != by_key[0]]
+    assert by_seed.rows.tolist() == by_key
     assert by_seed.values.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
     assert "the last 4 picks repeat" in by_seed.notes[0]
 
@@ -242,9 +242,9 @@ def test_typiclust_and_k_center_do_better_than_chance_at_seeing_every_cluster() 
 
 
 @pytest.mark.parametrize("select", [TypiClust(), KCenter()])
-def test_identical_rows_are_picked_by_luck_with_a_note(select: Any) -> None:
+def test_identical_rows_are_picked_by_the_seed_with_a_note(select: Any) -> None:
     picks = spread(select, torch.full((6, 2), 0.3).double(), 4)
-    assert picks.rows.tolist() == (-luck(0, np.arange(6))).argsort()[:4].tolist()
+    assert picks.rows.tolist() == (-tie_keys(0, np.arange(6))).argsort()[:4].tolist()
     assert "the last 3 picks repeat" in picks.notes[0]
 
 

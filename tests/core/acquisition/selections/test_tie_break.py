@@ -12,17 +12,17 @@ from scipy import stats
 
 import bensemble_core as bc
 from bensemble_core.acquisition import BatchBald, Candidates, Context, KCenter, Power, TopK, TypiClust
-from bensemble_core.acquisition.selections.tie_break import highest, luck, ranks
+from bensemble_core.acquisition.selections.tie_break import highest, ranks, tie_keys
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
 from tests.core.ranking.test_scoring import LinearEnsemble, inputs
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(0, 9), st.data())
-def test_the_k_highest_are_in_order_with_ties_by_luck(levels: list[int], seed: int, data: st.DataObject) -> None:
+def test_the_k_highest_are_in_order_with_ties_by_key(levels: list[int], seed: int, data: st.DataObject) -> None:
     k, rows = data.draw(st.integers(0, len(levels))), np.arange(7, 7 + 3 * len(levels), 3)
-    lucky = luck(seed, rows)
-    expected = sorted(range(len(levels)), key=lambda i: (-levels[i], -lucky[i]))
+    keys = tie_keys(seed, rows)
+    expected = sorted(range(len(levels)), key=lambda i: (-levels[i], -keys[i]))
     scores = np.array(levels, dtype=np.float32)
     assert highest(scores, k, seed, rows).tolist() == expected[:k]
     assert ranks(scores, seed, rows)[expected].tolist() == list(range(1, len(levels) + 1))
@@ -57,7 +57,7 @@ def equal(n_rows: int, family: str) -> Candidates:
 
 @pytest.mark.parametrize("family", ["categorical", "gaussian"])
 @pytest.mark.parametrize("select", [BatchBald(), KCenter(), TypiClust()], ids=lambda select: select.name)
-def test_the_first_of_equal_rows_is_the_luckiest_one(select: Any, family: str) -> None:
+def test_the_first_of_equal_rows_is_the_one_with_the_largest_key(select: Any, family: str) -> None:
     some = equal(30, family)
     for seed in range(5):
         expected = TopK()(some, 30, Context(seed=seed)).rows.tolist()
