@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from bensemble_core import acquisition, design, plots
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS
+from bensemble_core.distil import distil
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import (
     BensembleError,
@@ -125,6 +126,7 @@ __all__ = [
     "conclude",
     "count_parameters",
     "design",
+    "distil",
     "fit",
     "fit_splits",
     "load",

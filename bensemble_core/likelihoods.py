@@ -82,6 +82,14 @@ class Categorical:
         by_class = outputs.mT  # rows as columns: three times as fast on a CPU, where classes are few
         return torch.log_softmax(by_class, -2).gather(-2, y.unsqueeze(-2)).squeeze(-2)
 
+    def cross_entropy(self, outputs: Tensor, probs: Tensor) -> Tensor:
+        """E −log p(y | outputs) for y of these probabilities: [..., N, C], [..., N, C] -> [..., N].
+
+        −Σ_c probs_c log softmax(outputs)_c, with 0 log 0 = 0, also where an output is −∞.
+        """
+        log_probs = torch.log_softmax(outputs, -1)
+        return -(probs * log_probs.masked_fill(probs == 0, 0)).sum(-1)
+
     def fisher_root(self, outputs: Tensor, extra: Tensors) -> Tensor:
         """S [N, C, C−1] with SSᵀ = diag(p) − ppᵀ.
 
@@ -213,6 +221,14 @@ class HeteroscedasticGaussian:
         """Σ_t log N(y_t | μ_t, σ_t²): [..., N, 2T], [..., N, T] -> [..., N]."""
         means, variances = self._split(outputs)
         return _log_normal(y, means, variances)
+
+    def cross_entropy(self, outputs: Tensor, means: Tensor, variances: Tensor) -> Tensor:
+        """E −log p(y | outputs) for standardised y of these moments, of whatever shape: [..., N, T] -> [..., N].
+
+        −log p(means | outputs) + ½ Σ_t variance_t / σ_t².
+        """
+        centres, noise = self._split(outputs)
+        return 0.5 * (variances / noise).sum(-1) - _log_normal(means, centres, noise)
 
     def fisher_root(self, outputs: Tensor, extra: Tensors) -> Tensor:
         """S [N, 2T, 2T], diagonal: Fisher information 1/σ² of a mean and (dσ²/draw)² / 2σ⁴ of a raw variance."""

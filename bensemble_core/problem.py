@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from bensemble_core.ensemble.rows import as_array, as_rows, plain_numbers
+from bensemble_core.ensemble.rows import Rows, as_array, as_rows, plain_numbers
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.likelihoods import standardised_like
 from bensemble_core.models import MLP, Conv, ModuleSpec, Residual, adopt, named_model
@@ -86,17 +86,21 @@ def encoded(posterior: Posterior, problem: Problem, rows: Data, device: str | to
     """Rows as a posterior is given them: checked, standardised, on the device."""
     if rows.augment is not None and not posterior.batches:
         raise InvalidOption(f"{posterior.name} is not trained in batches, so it has no use for augment; drop it")
-    x = as_rows(rows.x, problem, device)
-    if x.is_floating_point() and not bool(x.isfinite().all()):
-        row = int((~x.flatten(1).isfinite()).any(1).nonzero()[0])
-        raise InvalidData(f"features have to be finite, row {row} has a NaN or an infinity; drop or impute it")
-    if problem.scaling is not None:
-        x = problem.scaling(x)
+    x = encoded_rows(problem, rows.x, device)
     y = problem.likelihood.encode(rows.y, dtype=problem.dtype).to(device)
     if len(x) != len(y):
         raise InvalidData(f"expected as many labels as rows, got {len(y)} and {len(x)}")
     augment = None if rows.augment is None else _in_units(rows.augment, problem.scaling)
     return Data(x=x, y=y, task=None if rows.task is None else rows.task.to(device), augment=augment)
+
+
+def encoded_rows(problem: Problem, x: Rows, device: str | torch.device) -> Tensor:
+    """Features alone: checked, standardised, on the device."""
+    x = as_rows(x, problem, device)
+    if x.is_floating_point() and not bool(x.isfinite().all()):
+        row = int((~x.flatten(1).isfinite()).any(1).nonzero()[0])
+        raise InvalidData(f"features have to be finite, row {row} has a NaN or an infinity; drop or impute it")
+    return x if problem.scaling is None else problem.scaling(x)
 
 
 def joined(old: Data, new: Data) -> Data:

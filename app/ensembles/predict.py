@@ -96,12 +96,14 @@ def _describe(task: dict[str, Any], predictive: Any, first_row: int) -> Iterator
     mean = predictive.mean().tolist()
     if task["kind"] == "classification":
         classes = task["classes"]
+        spread = predictive.probability_variance().sqrt().tolist()
         for i, probabilities in enumerate(mean):
             best = max(range(len(classes)), key=probabilities.__getitem__)
             yield {
                 "row": first_row + i,
                 "label": classes[best],
                 "probabilities": dict(zip(classes, probabilities, strict=True)),
+                "probability_sd": dict(zip(classes, spread[i], strict=True)),
                 "entropy": entropy[i],
                 "mutual_information": information[i],
             }

@@ -69,8 +69,10 @@ class PredictionOut(Out):
     job_id: str
     n_rows: int | None
     items: list[dict[str, Any]] | None = Field(
-        description="Classification: probabilities by class, entropy, mutual_information. Regression: mean, sd, "
-        "epistemic_sd, mutual_information. Null until the job has succeeded; for a pool page with `cursor`."
+        description="Classification: label, probabilities by class, probability_sd (by class, the standard deviation "
+        "of that probability between the members; 0 of one member), entropy, mutual_information. Regression: mean, sd, "
+        "epistemic_sd, entropy, mutual_information. Entropies and information in nats. Null until the job "
+        "has succeeded; for a pool page with `cursor`."
     )
     next_cursor: str | None
     error: dict[str, Any] | None

@@ -26,6 +26,8 @@ from app.rankings.target_sets import drawn_rows
 from app.services import Services, job_services
 from app.storage.errors import AlreadyStored
 from app.storage.pools import Pool as PoolFiles
+from bensemble_core.acquisition import resolve_pair
+from bensemble_core.ranking.scoring import refuse_student
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +50,10 @@ def rank_pool(job: JobContext) -> None:
     notes: list[str] = job.payload.get("notes", [])
     if ranking.target is not None:
         notes = [*notes, *_store_target(job, services, asked)]
+    ensemble = load_ensemble(services.objects, asked.result.file_key, job.device) if asked.result else None
+    _refuse_student(ensemble, ranking)
     n_forward = score_missing(job, asked.scores, started_at) if asked.scores is not None else 0
     known = _known_rows(job, services, asked)
-    ensemble = load_ensemble(services.objects, asked.result.file_key, job.device) if asked.result else None
     shape = tuple(project.input["shape"])
     job.progress(files.n_rows, files.n_rows, "choosing rows", at_once=True)
     try:
@@ -150,6 +153,14 @@ def _without_ensemble(ranking: Ranking, n_rows: int) -> torch.Tensor:
     options = bc.acquisition.resolve_acquisition(ranking.acquisition)
     rows = bc.acquisition.Rows(seed=ranking.seed, first=0, count=n_rows)
     return bc.ACQUISITIONS[options.name].score(None, options, rows)
+
+
+def _refuse_student(ensemble: bc.Ensemble | None, ranking: Ranking) -> None:
+    """Before the pool is scored; only the ensemble's file says that it is one."""
+    try:
+        refuse_student(ensemble, *resolve_pair(ranking.acquisition, ranking.selection, None))
+    except bc.InvalidOption as error:
+        raise ranking_failed(str(error)) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,11 @@ SELECTIONS: dict[str, SelectionEntry] = {
     "top_k": SelectionEntry(options=TopK),
     "power": SelectionEntry(options=Power, takes_negative=lambda options: options.form != "power"),
     "batchbald": SelectionEntry(
-        options=BatchBald, needs=("scores", "predictive"), short_list="highest", scored_by="bald"
+        options=BatchBald,
+        needs=("scores", "predictive"),
+        short_list="highest",
+        is_disagreement=True,
+        scored_by="bald",
     ),
     "badge": SelectionEntry(
         options=Badge, needs=("predictive", "features"), families=("categorical",), short_list="drawn"

@@ -92,6 +92,7 @@ class SelectionEntry:
     families: tuple[str, ...] = ("categorical", "gaussian")
     short_list: Literal["highest", "drawn"] | None = None  # by score, or by a seeded draw; None looks at every row
     takes_negative: Callable[[Any], bool] = lambda _: True  # for these options: scores may be below 0
+    is_disagreement: bool = False  # 0 where all members say the same, whatever the score
     scored_by: str | None = None  # the acquisition that goes with it where none is named; None is the family's own
 
 

@@ -57,6 +57,7 @@ class Ensemble(Described):
     stored_plan: Plan | None = None  # read from a file, so that a row keeps its bits
     calibration: Calibration | None = None  # applied to every prediction
     notes: tuple[str, ...] = ()  # what a reader of its predictions should know; kept in the file
+    is_student: bool = False  # one network that learnt the mean prediction of others (`distil`); kept in the file
 
     def __post_init__(self) -> None:
         if not self.stacked:
@@ -67,6 +68,8 @@ class Ensemble(Described):
         if not self.n_members:
             raise InvalidData("an ensemble needs at least one member, and its tensors have none")
         mixtures.check_weights(self.log_weights, self.n_members)
+        if self.is_student and self.n_members != 1:
+            raise InvalidData(f"a student is one network, and these tensors are of {self.n_members}")
 
     @classmethod
     def from_modules(
@@ -100,6 +103,7 @@ class Ensemble(Described):
             "likelihood": display.likelihood(self.problem.likelihood),
             "weights": None if self.log_weights is None else "unequal",
             "calibration": self.calibration,
+            "student": self.is_student or None,
             **display.kind(next(iter(self.stacked.values()))),
             "notes": "; ".join(self.notes) or None,
         }
@@ -236,6 +240,7 @@ class Ensemble(Described):
             "transform": None if self.transform is None else self.transform.to_json(),
             "plan": asdict(self.plan),
             "notes": list(self.notes),
+            "is_student": self.is_student,
         }
         tensors = {
             **io.problem_tensors(self.problem),
@@ -264,6 +269,7 @@ class Ensemble(Described):
                 stored_plan=_plan_from(header["plan"]),
                 calibration=Calibration.from_tensors(io.below("calibration/", tensors), problem.likelihood),
                 notes=_notes_from(header.get("notes", [])),  # there were none once
+                is_student=_flag_from(header.get("is_student", False)),  # nor students
             )
             expected = made._expected()
         named = {**io.above("stacked/", made.stacked), **io.above("shared/", made.shared)}
@@ -342,6 +348,12 @@ def _notes_from(notes: Any) -> tuple[str, ...]:
     if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
         raise InvalidFile(f"notes are a list of sentences, got {notes!r:.80}")
     return tuple(notes)
+
+
+def _flag_from(is_student: Any) -> bool:
+    if not isinstance(is_student, bool):
+        raise InvalidFile(f"is_student is true or false, got {is_student!r:.80}")
+    return is_student
 
 
 def _trial_rows(problem: Problem, n: int) -> Tensor:

@@ -93,6 +93,14 @@ class CategoricalPredictive(Described):
         """Information of the label about which member is right, I(y; member) = H[p̄] − Σ_m w_m H[p_m] ≥ 0, nats: [N]."""
         return (self.entropy() - self.expected_entropy()).clamp(min=0)
 
+    def probability_variance(self) -> Tensor:
+        """Var_m(p_mc) = Σ_m w_m (p_mc − p̄_c)², of each class on its own (divided by M, not M − 1): [N, C].
+
+        Its root says by how much the members differ about a class. Rows do not mix, so chunks of a large pool give what
+        the whole gives; the sum over the classes is the epistemic part of `decompose("variance")`.
+        """
+        return mixtures.variance(self.log_probs.exp(), self.log_weights)
+
     def decompose(self, form: Form = "entropy") -> Uncertainty:
         """What is uncertain because the label is noisy, and what because the members disagree: each [N].
 
@@ -104,7 +112,7 @@ class CategoricalPredictive(Described):
         else:
             probs = self.log_probs.exp()
             aleatoric = mixtures.member_average((probs * (1 - probs)).sum(-1), self.log_weights)
-            epistemic = mixtures.variance(probs, self.log_weights).sum(-1)
+            epistemic = self.probability_variance().sum(-1)
         return Uncertainty(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
 
     def log_prob(self, y: Values) -> Tensor:

@@ -35,6 +35,7 @@ from bensemble_core.ranking.scoring import (
     as_tensor,
     check_family,
     predict_all,
+    refuse_student,
     require_finite,
     score_shards,
 )
@@ -134,7 +135,8 @@ def rank(
 ) -> Ranking:
     """Which k rows of a pool to label next: score every row, choose k of those not excluded.
 
-    ensemble: what predicts, from `fitted.sample(20)`; None where there is none yet.
+    ensemble: what predicts, from `fitted.sample(20)`; None where there is none yet. A student (`bc.distil`) is refused
+        where the choice rests on disagreement.
     x: rows [N, ...], or a sequence of such arrays (shards), which are never joined in memory. Shards give the ranking
         of their concatenation, bit for bit where each starts at a multiple of the chunk.
     acquisition: how a row is scored: a name in `bc.ACQUISITIONS`, a dict with a name and options, or an options object.
@@ -182,6 +184,7 @@ def _resolve(
 ) -> tuple[Any, SelectionOptions]:
     options, how = resolve_pair(acquisition, selection, ensemble.family if ensemble is not None else None)
     if ensemble is not None:
+        refuse_student(ensemble, options, how)
         _check_signs(options, how, ensemble.family)
     return options, how
 

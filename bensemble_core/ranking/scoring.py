@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core.acquisition import ACQUISITIONS, resolve_acquisition, resolve_pair
-from bensemble_core.acquisition.entries import Entry, Rows, SelectionEntry
+from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS, resolve_acquisition, resolve_pair
+from bensemble_core.acquisition.entries import Entry, Rows, SelectionEntry, SelectionOptions
 from bensemble_core.acquisition.fused import kernels
 from bensemble_core.acquisition.progress import REPORT_SECONDS, Tick, silent
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
@@ -69,8 +69,11 @@ def score(
     target: the rows [T, ...] that are to be predicted well, for `epig`; or what the ensemble predicts for them.
     chunk_rows: rows scored at a time; default 1,024.
     report: `report(done, total, message)`, called often; raise in it to stop.
+
+    A student (`bc.distil`) is refused for scores of disagreement.
     """
-    options, _ = resolve_pair(acquisition, "top_k", ensemble.family if ensemble is not None else None)
+    options, how = resolve_pair(acquisition, "top_k", ensemble.family if ensemble is not None else None)
+    refuse_student(ensemble, options, how)
     return score_shards(ensemble, as_shards(x), [options], seed, first_row, target, chunk_rows, report)[0]
 
 
@@ -89,7 +92,8 @@ def score_columns(
     """Several scores of every row from one forward pass, each with the bits that `score` gives it: -> [J, N].
 
     A score that is not finite raises NotFinite; with `finite=False` it stays, for whoever knows which rows may be
-    chosen to judge (`require_finite`).
+    chosen to judge (`require_finite`). Of a student the scores of disagreement are 0 here and not refused: columns are
+    stored for later questions, and `conclude` refuses the one that asks for them.
     """
     options = [resolve_acquisition(acquisition) for acquisition in acquisitions]
     return score_shards(ensemble, as_shards(x), options, seed, first_row, target, chunk_rows, report, finite=finite)
@@ -230,6 +234,31 @@ def check_family(family: Family, registry: Mapping[str, Entry | SelectionEntry],
         return
     others = [n for n, e in registry.items() if family in e.families]
     raise InvalidOption(f"{name} is not defined for a {family} likelihood; use one of {', '.join(others)}")
+
+
+def refuse_student(ensemble: Scorable | None, options: Any, how: SelectionOptions) -> None:
+    """InvalidOption where the choice rests on disagreement, and the ensemble is one network that learnt their mean.
+
+    Every such score of it is 0 by construction, however much its teacher's members disagree.
+    """
+    if ensemble is None or not getattr(ensemble, "is_student", False):
+        return
+    selection = SELECTIONS[how.name]
+    by_score = "scores" in selection.needs and ACQUISITIONS[options.name].is_disagreement(options)
+    if not (selection.is_disagreement or by_score):
+        return
+    own = [(entry, entry.options()) for entry in ACQUISITIONS.values() if ensemble.family in entry.families]
+    others = [_called(o) for entry, o in own if "ensemble" in entry.needs and not entry.is_disagreement(o)]
+    name = _called(how if selection.is_disagreement else options)
+    raise InvalidOption(
+        f"{name} measures how members disagree, and this ensemble is a student: one network, for which it is 0 on "
+        f"every row by construction; use {', '.join(others)}, or rank with the ensemble that the student was distilled "
+        "from"
+    )
+
+
+def _called(options: Any) -> str:
+    return f"{options.name} ({options.part})" if hasattr(options, "part") else str(options.name)
 
 
 def require_finite(scores: Tensor, *, first: int = 0, rows: Tensor | None = None) -> None:

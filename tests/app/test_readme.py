@@ -63,6 +63,7 @@ def test_the_pages_have_the_blocks_that_are_run_here() -> None:
         "experiment_python",
         "library",
         "rank",
+        "distil",
     ]
 
 
@@ -148,6 +149,10 @@ def test_the_library_example_and_then_ranking_its_files(folder: Path) -> None:
     lines = run(["bash", "-euc"], BLOCKS["rank"], folder).splitlines()
     assert lines[0] == "rank,row,key,score"
     assert len(lines) == 6
+    said = run([sys.executable, "-c"], BLOCKS["distil"], folder)
+    gap = re.search(r"1 member, probabilities off by (0\.\d+)$", said, re.MULTILINE)
+    assert gap is not None
+    assert float(gap[1]) < 0.05
 
 
 def test_the_settings_table_is_complete_and_has_the_right_defaults() -> None:

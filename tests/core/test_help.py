@@ -10,7 +10,7 @@ import pytest
 import bensemble_core as bc
 
 EXPERIMENT = bc.design.Experiment
-CALLS = (bc.fit, bc.rank, bc.score, bc.tune, bc.calibrate)
+CALLS = (bc.fit, bc.rank, bc.score, bc.tune, bc.calibrate, bc.distil)
 METHODS = (EXPERIMENT.from_spec, EXPERIMENT.posterior, EXPERIMENT.eig, EXPERIMENT.joint_eig, EXPERIMENT.propose)
 ENTRIES = [
     *bc.MODELS.values(),

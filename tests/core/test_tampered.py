@@ -120,6 +120,9 @@ IN_ENSEMBLE: list[Change] = [
     put("plan", "rows", to=1.5),
     put("notes", to="one sentence"),
     put("notes", to=[1]),
+    put("is_student", to="yes"),
+    put("is_student", to=1),
+    put("is_student", to=True),  # of two members
     lambda _, tensors: tensors.update({k: v[:0] for k, v in tensors.items() if k.startswith("stacked/")}),
     drop("plan"),
     drop("transform"),

@@ -92,6 +92,9 @@ def test_predictions_of_rows_and_pools_agree_with_the_file(service: Service, dig
     expected = bc.load(tmp_path / "file").predict(x[:7])
     got = [[item["probabilities"][str(c)] for c in range(10)] for item in told["items"]]
     np.testing.assert_allclose(got, expected.mean().numpy(), atol=1e-5)
+    spread = [[item["probability_sd"][str(c)] for c in range(10)] for item in told["items"]]
+    np.testing.assert_allclose(spread, expected.log_probs.exp().numpy().std(0), atol=1e-5)
+    assert np.max(spread) > 0
     np.testing.assert_allclose(
         [item["mutual_information"] for item in told["items"]], expected.mutual_information().numpy(), atol=1e-5
     )

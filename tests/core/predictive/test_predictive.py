@@ -61,6 +61,28 @@ def test_class_weights_enter_every_quantity() -> None:
     torch.testing.assert_close(pred.votes(), torch.tensor([[0.25, 0.75]], dtype=torch.float64), rtol=1e-6, atol=0)
 
 
+def test_the_variance_of_a_class_probability_is_between_members_and_by_their_weights() -> None:
+    equal = of_probs([0.9, 0.1], [0.2, 0.8])
+    double = torch.float64
+    torch.testing.assert_close(equal.probability_variance(), torch.tensor([[0.1225, 0.1225]], dtype=double))
+    assert float(equal.probability_variance().sum()) == pytest.approx(0.245)
+    weighted = of_probs([0.9, 0.1], [0.2, 0.8], log_weights=torch.tensor([1.0, 3.0]).log())
+    expected = torch.full((1, 2), 0.25 * 0.75 * 0.7**2, dtype=double)
+    torch.testing.assert_close(weighted.probability_variance(), expected, rtol=1e-6, atol=0)
+    assert not of_probs([0.9, 0.1]).probability_variance().any()
+    assert not of_probs([1.0, 0.0], [1.0, 0.0]).probability_variance().any()
+
+
+def test_the_variance_of_class_probabilities_is_the_same_in_chunks_and_sums_to_the_epistemic_part() -> None:
+    logits = torch.randn(5, 40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    whole = CategoricalPredictive(logits=logits)
+    probs = logits.softmax(-1).numpy()
+    np.testing.assert_allclose(whole.probability_variance().numpy(), probs.var(0), rtol=1e-10)
+    chunks = [whole.take(rows).probability_variance() for rows in torch.arange(40).split(7)]
+    torch.testing.assert_close(torch.cat(chunks), whole.probability_variance())
+    torch.testing.assert_close(whole.probability_variance().sum(-1), whole.decompose("variance").epistemic)
+
+
 def test_log_prob_of_classes_is_the_log_of_the_mean_probability() -> None:
     logits = torch.randn(4, 6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     pred, y = CategoricalPredictive(logits=logits), torch.tensor([0, 1, 2, 2, 1, 0])
