@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from bensemble_core import acquisition, design, plots
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS
-from bensemble_core.ensemble import Ensemble
+from bensemble_core.ensemble import Ensemble, reweight
 from bensemble_core.errors import (
     BensembleError,
     Cancelled,
@@ -123,6 +123,7 @@ __all__ = [
     "plots",
     "prune",
     "rank",
+    "reweight",
     "save_tensors",
     "score",
     "score_columns",
