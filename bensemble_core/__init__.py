@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from bensemble_core import acquisition, design, plots
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS
 from bensemble_core.distil import distil
-from bensemble_core.ensemble import Ensemble
+from bensemble_core.ensemble import Ensemble, reweight
 from bensemble_core.errors import (
     BensembleError,
     Cancelled,
@@ -135,6 +135,7 @@ __all__ = [
     "plots",
     "prune",
     "rank",
+    "reweight",
     "save_tensors",
     "score",
     "score_columns",

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from bensemble_core.ensemble.rows import Rows, as_array, as_rows, plain_numbers
+from bensemble_core.ensemble.rows import Rows, as_rows, as_tensor
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.likelihoods import standardised_like
 from bensemble_core.models import MLP, Conv, ModuleSpec, Residual, adopt, named_model
@@ -35,10 +34,10 @@ def as_data(data: AnyData) -> Data:
         raise InvalidData(
             f"expected data=(x, y), (x, y, task), or a Dataset or DataLoader of torch, got {type(data).__name__}"
         )
-    x, y = _tensor(data[0], "x"), _tensor(data[1], "y", "; turn labels into class indices 0, 1, …")
+    x, y = as_tensor(data[0], "x"), as_tensor(data[1], "y", "; turn labels into class indices 0, 1, …")
     if x.ndim < 2:
         raise InvalidData(f"expected x [rows, …], got shape {tuple(x.shape)}; one feature is x[:, None]")
-    task = None if len(data) == 2 or data[2] is None else _tensor(data[2], "task")
+    task = None if len(data) == 2 or data[2] is None else as_tensor(data[2], "task")
     return Data(x=x, y=y, task=task, augment=augment)
 
 
@@ -122,20 +121,6 @@ def joined(old: Data, new: Data) -> Data:
 def _tasks(data: Data) -> Tensor:
     none = torch.zeros(data.n_rows, dtype=torch.int64)
     return (none if data.task is None else data.task).to(data.x.device, torch.int64)
-
-
-def _ordinary(values: Tensor) -> Tensor:
-    """A tensor that gradients may be taken through: one of inference mode is copied."""
-    values = plain_numbers(values)
-    return values.clone() if values.is_inference() else values
-
-
-def _tensor(values: Any, what: str, advice: str = "") -> Tensor:
-    if isinstance(values, Tensor):
-        return _ordinary(values)
-    array = as_array(values, what, advice)
-    wide = {"f": np.float64 if array.dtype.itemsize > 4 else np.float32, "i": np.int64, "u": np.int64, "b": np.bool_}
-    return torch.from_numpy(np.array(array, dtype=wide[array.dtype.kind]))  # a copy: the caller's array stays as it is
 
 
 def _scaling(x: Tensor, dtype: torch.dtype) -> Scaling:

@@ -154,14 +154,19 @@ class Ensemble(Described):
     @own_modes()
     def predict_chunk(self, x: Rows) -> Predictive:
         """One chunk: its blocks start at its first row."""
+        outputs, extra = self.outputs_chunk(x)
+        predictive = self.problem.likelihood.predictive(outputs, extra, self.log_weights)
+        return predictive if self.calibration is None else self.calibration(predictive)
+
+    @own_modes()
+    def outputs_chunk(self, x: Rows) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the networks give for one chunk, [M, N, O] of standardised targets, and the likelihood's own tensors."""
         _, extra = split_extra({**self.shared, **self.stacked})
         stacked, _ = split_extra(self.stacked)
         shared, _ = split_extra(self.shared)
         with torch.no_grad(), indices_checked(self.problem):
             blocks = [self._members(stacked, shared, block)[:, :n] for block, n in self._blocks(x)]
-        outputs = torch.cat(blocks, 1)  # [M, N, O]
-        predictive = self.problem.likelihood.predictive(outputs, extra, self.log_weights)
-        return predictive if self.calibration is None else self.calibration(predictive)
+        return torch.cat(blocks, 1), extra
 
     @own_modes()
     def features(self, x: Rows, *, member: int | None = None) -> Tensor:

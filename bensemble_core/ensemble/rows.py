@@ -45,6 +45,16 @@ def as_array(values: Any, what: str = "x", advice: str = "") -> npt.NDArray[Any]
     return array
 
 
+def as_tensor(values: Any, what: str = "x", advice: str = "") -> Tensor:
+    """All rows at once: a tensor as it is, anything else copied, in a type that torch computes with."""
+    if isinstance(values, Tensor):
+        own = plain_numbers(values)
+        return own.clone() if own.is_inference() else own  # gradients may be taken through a copy
+    array = as_array(values, what, advice)
+    wide = {"f": np.float64 if array.dtype.itemsize > 4 else np.float32, "i": np.int64, "u": np.int64, "b": np.bool_}
+    return torch.from_numpy(np.array(array, dtype=wide[array.dtype.kind]))  # a copy: the caller's array stays as it is
+
+
 def sliceable(x: Any) -> Any:
     """Rows of which a part can be read at a time: an array, a memory map or a table stays as it is."""
     if isinstance(x, Tensor):

@@ -68,6 +68,14 @@ def weight_entropy(log_weights: Tensor | None, n_members: int) -> float:
     return nats if nats > 1e-12 else 0.0
 
 
+def effective_size(log_weights: Tensor | None, n_members: int) -> float:
+    """1 / Σ w² with Σ w = 1: as how many equally weighted members these count, from 1 to M (Kong et al. 1994)."""
+    if log_weights is None:
+        return float(n_members)
+    log_w = log_weights.detach().double().log_softmax(0)
+    return math.exp(-float((2 * log_w).logsumexp(0)))
+
+
 def logsumexp(x: Tensor, dim: int) -> Tensor:
     """log Σ exp(x) whose gradient is 0, not NaN, where every term is −inf (torch's own gives NaN there)."""
     peak = x.detach().amax(dim, keepdim=True)

@@ -23,7 +23,8 @@ def test_the_page_on_posteriors_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = blocks(PAGE)
-    assert [name for name, _ in found] == ["fit", "data", "elsewhere", "laplace", "tune", "augment", "honest"]
+    ran = ["fit", "data", "elsewhere", "reweight", "laplace", "tune", "augment", "honest"]
+    assert [name for name, _ in found] == ran
     names: dict[str, Any] = {}
     for _, code in found:
         exec(code, names)
