@@ -39,7 +39,7 @@ from app.projects.schemas import ProjectOut
 from app.projects.views import project_view
 from app.web.dependencies import Context, EdgeRoute, on
 from app.web.paging import Cursor, Limit, Page, decode_cursor, page_by_id
-from app.web.problems import problems, problems_of_change
+from app.web.problems import problems
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["ensembles"], route_class=EdgeRoute)
@@ -47,11 +47,7 @@ of_projects = APIRouter(prefix="/v1/projects", tags=["projects"], route_class=Ed
 
 
 @router.post(
-    "/projects/{project_id}/ensembles",
-    status_code=202,
-    responses=problems_of_change(404),
-    operation_id="train_ensemble",
-    summary="Train an ensemble",
+    "/projects/{project_id}/ensembles", status_code=202, operation_id="train_ensemble", summary="Train an ensemble"
 )
 @waits(training_view, job=Job, ensemble=Ensemble)
 def post_ensemble(
@@ -77,7 +73,7 @@ def post_ensemble(
     return training_view(context.services, context.session, job=training.job, ensemble=training.ensemble)
 
 
-@router.get("/projects/{project_id}/ensembles", responses=problems(404), summary="List ensembles")
+@router.get("/projects/{project_id}/ensembles", summary="List ensembles")
 def list_ensembles(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
@@ -90,7 +86,7 @@ def list_ensembles(
     )
 
 
-@router.get("/ensembles/{ensemble_id}", responses=problems(404), summary="Get an ensemble")
+@router.get("/ensembles/{ensemble_id}", summary="Get an ensemble")
 def get_ensemble(
     ensemble_id: str, context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")]
 ) -> EnsembleOut:
@@ -100,7 +96,7 @@ def get_ensemble(
 @router.get(
     "/ensembles/{ensemble_id}/file",
     responses={
-        **problems(404, 409),
+        **problems(409),
         200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
     },
     response_class=StreamingResponse,
@@ -126,11 +122,7 @@ def get_file(
 
 
 @router.post(
-    "/ensembles/{ensemble_id}/predictions",
-    status_code=202,
-    responses=problems_of_change(404),
-    operation_id="create_prediction",
-    summary="Predict rows",
+    "/ensembles/{ensemble_id}/predictions", status_code=202, operation_id="create_prediction", summary="Predict rows"
 )
 @waits(prediction_job_view, job=Job, prediction=Prediction)
 def post_prediction(
@@ -148,7 +140,7 @@ def post_prediction(
     return prediction_job_view(context.services, context.session, job=request.job, prediction=request.prediction)
 
 
-@router.get("/predictions/{prediction_id}", responses=problems(404), summary="Get predictions")
+@router.get("/predictions/{prediction_id}", summary="Get predictions")
 async def get_prediction(
     prediction_id: str,
     context: Annotated[Context[Prediction], on(Prediction, "read", parameter="prediction_id")],
@@ -175,10 +167,7 @@ def _read(context: Context[Prediction], start: int, limit: int) -> PredictionOut
 
 
 @of_projects.post(
-    "/{project_id}/current",
-    responses=problems_of_change(404),
-    operation_id="set_current_ensemble",
-    summary="Pin or unpin the current ensemble",
+    "/{project_id}/current", operation_id="set_current_ensemble", summary="Pin or unpin the current ensemble"
 )
 def post_current(
     project_id: str,
@@ -195,7 +184,7 @@ def post_current(
     return project_view(context.session, project)
 
 
-@of_projects.get("/{project_id}/learning-curve", responses=problems(404), summary="Metrics against labels")
+@of_projects.get("/{project_id}/learning-curve", summary="Metrics against labels")
 def get_learning_curve(
     project_id: str, context: Annotated[Context[Project], on(Project, "read", parameter="project_id")]
 ) -> LearningCurve:

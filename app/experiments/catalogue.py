@@ -8,13 +8,12 @@ from app.errors import NotFound
 from app.experiments.schemas import CatalogueItem
 from app.web.dependencies import Context, EdgeRoute, anyone
 from app.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
-from app.web.problems import problems
 from bensemble_core.design import CATALOGUE
 
 router = APIRouter(prefix="/v1/catalog", tags=["experiments"], route_class=EdgeRoute)
 
 
-@router.get("", responses=problems(), summary="List the catalogue of models")
+@router.get("", summary="List the catalogue of models")
 def list_catalogue(
     context: Annotated[Context[None], anyone("read")], cursor: Cursor = None, limit: Limit = 100
 ) -> Page[CatalogueItem]:
@@ -24,7 +23,7 @@ def list_catalogue(
     return Page(items=[_item(each) for each in ids[:limit]], next_cursor=following)
 
 
-@router.get("/{catalogue_id}", responses=problems(404), summary="Get a model of the catalogue")
+@router.get("/{catalogue_id}", summary="Get a model of the catalogue")
 def get_catalogue_item(catalogue_id: str, context: Annotated[Context[None], anyone("read")]) -> CatalogueItem:
     if catalogue_id not in CATALOGUE:
         raise NotFound(f"there is no {catalogue_id[:64]!r} in the catalogue; GET /v1/catalog lists what there is")

@@ -13,13 +13,12 @@ from app.experiments.schemas import EXAMPLE, ExperimentChange, ExperimentItem, E
 from app.experiments.views import experiment_item, experiment_view
 from app.web.dependencies import Context, EdgeRoute, anyone, computes, on
 from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
 
 router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
 Stated = Annotated[Spec, Body(examples=[EXAMPLE])]
 
 
-@router.post("/models/validate", responses=problems_of_change(), operation_id="validate_model", summary="Check a model")
+@router.post("/models/validate", operation_id="validate_model", summary="Check a model")
 @computes
 def post_validate(context: Annotated[Context[None], anyone("read")], spec: Stated) -> ModelOut:
     """The body is a spec, as for an experiment. Nothing is stored: the answer is what was understood, and how much a
@@ -27,13 +26,7 @@ def post_validate(context: Annotated[Context[None], anyone("read")], spec: State
     return understood(context.services.settings, spec)
 
 
-@router.post(
-    "/experiments",
-    status_code=201,
-    responses=problems_of_change(),
-    operation_id="create_experiment",
-    summary="Create an experiment",
-)
+@router.post("/experiments", status_code=201, operation_id="create_experiment", summary="Create an experiment")
 @computes
 def post_experiment(
     context: Annotated[Context[None], anyone("write")], spec: Stated, response: Response
@@ -48,7 +41,7 @@ def post_experiment(
     return experiment_view(context.session, row)
 
 
-@router.get("/experiments", responses=problems(), summary="List experiments")
+@router.get("/experiments", summary="List experiments")
 def list_experiments(
     context: Annotated[Context[None], anyone("read")], cursor: Cursor = None, limit: Limit = 100
 ) -> Page[ExperimentItem]:
@@ -61,19 +54,14 @@ def list_experiments(
     )
 
 
-@router.get("/experiments/{experiment_id}", responses=problems(404), summary="Get an experiment")
+@router.get("/experiments/{experiment_id}", summary="Get an experiment")
 def get_experiment(
     experiment_id: str, context: Annotated[Context[Experiment], on(Experiment, "read", parameter="experiment_id")]
 ) -> ExperimentOut:
     return experiment_view(context.session, context.resource)
 
 
-@router.patch(
-    "/experiments/{experiment_id}",
-    responses=problems_of_change(404),
-    operation_id="change_experiment",
-    summary="Change an experiment",
-)
+@router.patch("/experiments/{experiment_id}", operation_id="change_experiment", summary="Change an experiment")
 @computes
 def patch_experiment(
     experiment_id: str,

@@ -7,7 +7,6 @@ from fastapi import APIRouter
 from app.db.tables import DesignSession, Experiment, Pool, Project
 from app.housekeeping.delete import delete_experiment, delete_pool, delete_project, delete_session
 from app.web.dependencies import Context, EdgeRoute, on
-from app.web.problems import problems
 
 router = APIRouter(prefix="/v1", route_class=EdgeRoute)
 
@@ -16,7 +15,6 @@ router = APIRouter(prefix="/v1", route_class=EdgeRoute)
     "/projects/{project_id}",
     tags=["projects"],
     status_code=204,
-    responses=problems(404),
     operation_id="delete_project",
     summary="Delete a project",
 )
@@ -28,14 +26,7 @@ def remove_project(
     delete_project(context.session, context.resource)
 
 
-@router.delete(
-    "/pools/{pool_id}",
-    tags=["pools"],
-    status_code=204,
-    responses=problems(404),
-    operation_id="delete_pool",
-    summary="Delete a pool",
-)
+@router.delete("/pools/{pool_id}", tags=["pools"], status_code=204, operation_id="delete_pool", summary="Delete a pool")
 def remove_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "write", parameter="pool_id")]) -> None:
     """With its labels, rankings and rounds. Ensembles trained on it stay."""
     delete_pool(context.session, context.resource)
@@ -45,7 +36,6 @@ def remove_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "write"
     "/experiments/{experiment_id}",
     tags=["experiments"],
     status_code=204,
-    responses=problems(404),
     operation_id="delete_experiment",
     summary="Delete an experiment",
 )
@@ -60,7 +50,6 @@ def remove_experiment(
     "/sessions/{session_id}",
     tags=["sessions"],
     status_code=204,
-    responses=problems(404),
     operation_id="delete_session",
     summary="Delete a session",
 )

@@ -17,7 +17,6 @@ from app.services import Services
 from app.web.dependencies import Context, EdgeRoute, on
 from app.web.job_view import JobOut, job_view
 from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
 from app.web.waiting import First, waits_for
 from app.web.watcher import News
 
@@ -31,7 +30,7 @@ _EVENT = {
 }
 
 
-@router.get("/projects/{project_id}/jobs", responses=problems(404), summary="List a project's jobs")
+@router.get("/projects/{project_id}/jobs", summary="List a project's jobs")
 def list_jobs(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
@@ -45,14 +44,12 @@ def list_jobs(
     return page_by_id(context.session, query, Job.id, cursor, limit, lambda job: job_view(context.session, job))
 
 
-@router.get("/jobs/{job_id}", responses=problems(404), summary="Get a job")
+@router.get("/jobs/{job_id}", summary="Get a job")
 def get_job(job_id: str, context: Annotated[Context[Job], on(Job, "read", parameter="job_id")]) -> JobOut:
     return job_view(context.session, context.resource)
 
 
-@router.post(
-    "/jobs/{job_id}/cancel", responses=problems_of_change(404), operation_id="cancel_job", summary="Cancel a job"
-)
+@router.post("/jobs/{job_id}/cancel", operation_id="cancel_job", summary="Cancel a job")
 def post_cancel(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
     """A waiting job is cancelled at once; a running one is told, and killed if it does not listen. One that has ended
     stays as it is."""
@@ -63,9 +60,7 @@ def _as_it_is(services: Services, session: Session, first: First) -> JobOut:
     return job_view(session, session.get_one(Job, first["id"]))
 
 
-@router.post(
-    "/jobs/{job_id}/retry", responses=problems_of_change(404), operation_id="retry_job", summary="Try a job again"
-)
+@router.post("/jobs/{job_id}/retry", operation_id="retry_job", summary="Try a job again")
 @waits_for(lambda job: [job["id"]], _as_it_is)
 def post_retry(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
     """For a failed or cancelled job; it goes on from its last checkpoint."""
@@ -77,7 +72,7 @@ def post_retry(job_id: str, context: Annotated[Context[Job], on(Job, "write", pa
 
 @router.get(
     "/jobs/{job_id}/events",
-    responses={**problems(404), 200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
+    responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
     response_class=StreamingResponse,
     operation_id="follow_job",
     summary="Follow a job",

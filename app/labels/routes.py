@@ -11,7 +11,6 @@ from app.labels.schemas import ConsensusOut, LabelOut, LabelsIn, LabelsOut, Roun
 from app.labels.views import label_lines, label_page, labels_view, labels_with_jobs
 from app.web.dependencies import Context, EdgeRoute, on
 from app.web.paging import Cursor, Limit, Page
-from app.web.problems import problems, problems_of_change
 from app.web.waiting import First, waits_for
 
 router = APIRouter(prefix="/v1/projects/{project_id}/labels", tags=["labels"], route_class=EdgeRoute)
@@ -22,13 +21,7 @@ def triggered_jobs(first: First) -> list[str]:
     return list(first["triggered"])
 
 
-@router.post(
-    "",
-    status_code=201,
-    responses=problems_of_change(404),
-    operation_id="record_labels",
-    summary="Label, skip or retract rows",
-)
+@router.post("", status_code=201, operation_id="record_labels", summary="Label, skip or retract rows")
 @waits_for(triggered_jobs, labels_with_jobs)
 def post_labels(
     project_id: str,
@@ -53,10 +46,7 @@ def post_labels(
 
 @router.get(
     "",
-    responses={
-        **problems(404),
-        200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A page, or all as CSV."},
-    },
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A page, or all as CSV."}},
     response_model=Page[LabelOut] | Page[ConsensusOut],
     summary="Export labels",
 )
@@ -80,11 +70,7 @@ def list_labels(
 
 
 @of_rounds.post(
-    "/{round_id}/labels",
-    status_code=201,
-    responses=problems_of_change(404),
-    operation_id="record_round_labels",
-    summary="Label items of a round",
+    "/{round_id}/labels", status_code=201, operation_id="record_round_labels", summary="Label items of a round"
 )
 @waits_for(triggered_jobs, labels_with_jobs)
 def post_round_labels(

@@ -6,17 +6,11 @@ from fastapi import APIRouter
 
 from app.methods.schemas import method_schemas
 from app.web.dependencies import Context, EdgeRoute, anyone
-from app.web.problems import problems
 
 router = APIRouter(prefix="/v1", tags=["methods"], route_class=EdgeRoute)
 
 
-@router.get(
-    "/methods",
-    responses=problems(),
-    operation_id="list_methods",
-    summary="List models, posteriors, acquisitions and selections",
-)
+@router.get("/methods", operation_id="list_methods", summary="List models, posteriors, acquisitions and selections")
 def get_methods(context: Annotated[Context[None], anyone("read")]) -> dict[str, dict[str, Any]]:
     """Each with the JSON schema of its options, ready to drive a form."""
     return method_schemas()

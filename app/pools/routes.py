@@ -15,7 +15,7 @@ from app.storage.readers import Columns
 from app.web.bodies.receive import Received
 from app.web.dependencies import Context, EdgeRoute, on
 from app.web.paging import Cursor, Limit, Page, decode_cursor, page_by_id
-from app.web.problems import problems, problems_of_change
+from app.web.problems import problems
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["pools"], route_class=EdgeRoute)
@@ -40,7 +40,6 @@ _FILE = {"requestBody": {"required": True, "content": dict.fromkeys(_KINDS, _BIN
 @router.post(
     "/projects/{project_id}/pools",
     status_code=201,
-    responses=problems_of_change(404),
     openapi_extra=_BODY,
     operation_id="create_pool",
     summary="Create a pool",
@@ -72,7 +71,7 @@ def _create(context: Context[Project], wanted: PoolIn) -> PoolOut:
     return pool_view(context.session, pool)
 
 
-@router.get("/projects/{project_id}/pools", responses=problems(404), summary="List pools")
+@router.get("/projects/{project_id}/pools", summary="List pools")
 def list_pools(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
@@ -89,7 +88,6 @@ Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
 @router.put(
     "/pools/{pool_id}/data",
     status_code=202,
-    responses=problems_of_change(404),
     openapi_extra=_FILE,
     operation_id="upload_pool_data",
     summary="Send a pool's rows as a file",
@@ -143,13 +141,13 @@ def _queue(context: Context[Pool], upload: Any) -> IngestOut:
     return ingest_view(context.services, context.session, job=job, pool=pool)
 
 
-@router.get("/pools/{pool_id}", responses=problems(404), summary="Get a pool")
+@router.get("/pools/{pool_id}", summary="Get a pool")
 def get_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")]) -> PoolOut:
     return pool_view(context.session, context.resource)
 
 
 @router.get(
-    "/pools/{pool_id}/items", responses=problems(404, 409), operation_id="list_pool_items", summary="List a pool's rows"
+    "/pools/{pool_id}/items", responses=problems(409), operation_id="list_pool_items", summary="List a pool's rows"
 )
 def list_items(
     pool_id: str,

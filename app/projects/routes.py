@@ -12,14 +12,11 @@ from app.projects.schemas import ProjectIn, ProjectOut
 from app.projects.views import project_view
 from app.web.dependencies import Context, EdgeRoute, anyone, on
 from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
 
 router = APIRouter(prefix="/v1/projects", tags=["projects"], route_class=EdgeRoute)
 
 
-@router.post(
-    "", status_code=201, responses=problems_of_change(), operation_id="create_project", summary="Create a project"
-)
+@router.post("", status_code=201, operation_id="create_project", summary="Create a project")
 def post_project(
     context: Annotated[Context[None], anyone("write")], wanted: ProjectIn, response: Response
 ) -> ProjectOut:
@@ -32,7 +29,7 @@ def post_project(
     return project_view(context.session, project)
 
 
-@router.get("", responses=problems(), summary="List projects")
+@router.get("", summary="List projects")
 def list_projects(
     context: Annotated[Context[None], anyone("read")], cursor: Cursor = None, limit: Limit = 100
 ) -> Page[ProjectOut]:
@@ -42,7 +39,7 @@ def list_projects(
     return page_by_id(context.session, query, Project.id, cursor, limit, lambda row: project_view(context.session, row))
 
 
-@router.get("/{project_id}", responses=problems(404), summary="Get a project")
+@router.get("/{project_id}", summary="Get a project")
 def get_project(
     project_id: str, context: Annotated[Context[Project], on(Project, "read", parameter="project_id")]
 ) -> ProjectOut:

@@ -15,19 +15,13 @@ from app.rankings.schemas import RankingIn, RankingJobOut, RankingOut
 from app.rankings.views import ranking_csv, ranking_job_view, ranking_view
 from app.web.dependencies import Context, EdgeRoute, on
 from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
+from app.web.problems import problems
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["rankings"], route_class=EdgeRoute)
 
 
-@router.post(
-    "/pools/{pool_id}/rankings",
-    status_code=202,
-    responses=problems_of_change(404),
-    operation_id="create_ranking",
-    summary="Rank a pool",
-)
+@router.post("/pools/{pool_id}/rankings", status_code=202, operation_id="create_ranking", summary="Rank a pool")
 @waits(ranking_job_view, job=Job, ranking=Ranking)
 def post_ranking(
     pool_id: str,
@@ -64,11 +58,7 @@ def post_ranking(
 
 
 @router.post(
-    "/rankings/{ranking_id}/replay",
-    status_code=202,
-    responses=problems_of_change(404),
-    operation_id="replay_ranking",
-    summary="Make a ranking again",
+    "/rankings/{ranking_id}/replay", status_code=202, operation_id="replay_ranking", summary="Make a ranking again"
 )
 @waits(ranking_job_view, job=Job, ranking=Ranking)
 def post_replay(
@@ -88,7 +78,7 @@ def _accepted(context: Context[Any], request: RankingRequest, response: Response
     return ranking_job_view(context.services, context.session, job=request.job, ranking=request.ranking)
 
 
-@router.get("/pools/{pool_id}/rankings", responses=problems(404), summary="List a pool's rankings")
+@router.get("/pools/{pool_id}/rankings", summary="List a pool's rankings")
 def list_rankings(
     pool_id: str,
     context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")],
@@ -110,7 +100,7 @@ def list_rankings(
 @router.get(
     "/rankings/{ranking_id}",
     responses={
-        **problems(404, 409),
+        **problems(409),
         200: {
             "content": {"text/csv": {"schema": {"type": "string"}}},
             "description": "The ranking, or its items as CSV: rank, row, key, score, payload, value and measure "

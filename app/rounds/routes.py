@@ -14,19 +14,12 @@ from app.rounds.schemas import NextIn, NextOut, RoundJobOut, RoundOut
 from app.rounds.views import next_view, round_job_view, round_view
 from app.web.dependencies import Context, EdgeRoute, on
 from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["rounds"], route_class=EdgeRoute)
 
 
-@router.post(
-    "/projects/{project_id}/rounds",
-    status_code=202,
-    responses=problems_of_change(404),
-    operation_id="open_round",
-    summary="Open a round",
-)
+@router.post("/projects/{project_id}/rounds", status_code=202, operation_id="open_round", summary="Open a round")
 @waits(round_job_view, job=Job, round=Round)
 def post_round(
     project_id: str,
@@ -41,7 +34,7 @@ def post_round(
     return round_job_view(context.services, context.session, job=opened.job, round=opened.round)
 
 
-@router.get("/projects/{project_id}/rounds", responses=problems(404), summary="List rounds")
+@router.get("/projects/{project_id}/rounds", summary="List rounds")
 def list_rounds(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
@@ -52,17 +45,12 @@ def list_rounds(
     return page_by_id(context.session, query, Round.id, cursor, limit, lambda row: round_view(context.session, row))
 
 
-@router.get("/rounds/{round_id}", responses=problems(404), summary="Get a round")
+@router.get("/rounds/{round_id}", summary="Get a round")
 def get_round(round_id: str, context: Annotated[Context[Round], on(Round, "read", parameter="round_id")]) -> RoundOut:
     return round_view(context.session, context.resource)
 
 
-@router.post(
-    "/rounds/{round_id}/next",
-    responses=problems_of_change(404),
-    operation_id="next_items",
-    summary="Take the next items to label",
-)
+@router.post("/rounds/{round_id}/next", operation_id="next_items", summary="Take the next items to label")
 def post_next(
     round_id: str, context: Annotated[Context[Round], on(Round, "label", parameter="round_id")], wanted: NextIn
 ) -> NextOut:
@@ -79,12 +67,7 @@ def post_next(
     return next_view(services, session, context.resource, reserved)
 
 
-@router.post(
-    "/rounds/{round_id}/close",
-    responses=problems_of_change(404),
-    operation_id="close_round",
-    summary="Close a round early",
-)
+@router.post("/rounds/{round_id}/close", operation_id="close_round", summary="Close a round early")
 def post_close(round_id: str, context: Annotated[Context[Round], on(Round, "write", parameter="round_id")]) -> RoundOut:
     """What was labelled stays labelled; no training is set off."""
     return round_view(context.session, close_round(context.session, context.resource))

@@ -11,17 +11,12 @@ from app.schedules.change import create_schedule, delete_schedule, pause_schedul
 from app.schedules.schemas import ScheduleIn, ScheduleOut, SchedulePatch
 from app.web.dependencies import Context, EdgeRoute, on
 from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
 
 router = APIRouter(prefix="/v1", tags=["schedules"], route_class=EdgeRoute)
 
 
 @router.post(
-    "/projects/{project_id}/schedules",
-    status_code=201,
-    responses=problems_of_change(404),
-    operation_id="create_schedule",
-    summary="Train by itself",
+    "/projects/{project_id}/schedules", status_code=201, operation_id="create_schedule", summary="Train by itself"
 )
 def post_schedule(
     project_id: str,
@@ -38,7 +33,7 @@ def post_schedule(
     return ScheduleOut.model_validate(schedule)
 
 
-@router.get("/projects/{project_id}/schedules", responses=problems(404), summary="List schedules")
+@router.get("/projects/{project_id}/schedules", summary="List schedules")
 def list_schedules(
     project_id: str,
     context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
@@ -49,19 +44,14 @@ def list_schedules(
     return page_by_id(context.session, query, Schedule.id, cursor, limit, ScheduleOut.model_validate)
 
 
-@router.get("/schedules/{schedule_id}", responses=problems(404), summary="Get a schedule")
+@router.get("/schedules/{schedule_id}", summary="Get a schedule")
 def get_schedule(
     schedule_id: str, context: Annotated[Context[Schedule], on(Schedule, "read", parameter="schedule_id")]
 ) -> ScheduleOut:
     return ScheduleOut.model_validate(context.resource)
 
 
-@router.patch(
-    "/schedules/{schedule_id}",
-    responses=problems_of_change(404),
-    operation_id="change_schedule",
-    summary="Pause or resume a schedule",
-)
+@router.patch("/schedules/{schedule_id}", operation_id="change_schedule", summary="Pause or resume a schedule")
 def patch_schedule(
     schedule_id: str,
     context: Annotated[Context[Schedule], on(Schedule, "write", parameter="schedule_id")],
@@ -72,13 +62,7 @@ def patch_schedule(
     return ScheduleOut.model_validate(pause_schedule(context.session, context.resource, wanted.paused))
 
 
-@router.delete(
-    "/schedules/{schedule_id}",
-    status_code=204,
-    responses=problems(404),
-    operation_id="delete_schedule",
-    summary="Delete a schedule",
-)
+@router.delete("/schedules/{schedule_id}", status_code=204, operation_id="delete_schedule", summary="Delete a schedule")
 def remove_schedule(
     schedule_id: str, context: Annotated[Context[Schedule], on(Schedule, "write", parameter="schedule_id")]
 ) -> None:

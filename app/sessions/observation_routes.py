@@ -17,7 +17,7 @@ from app.sessions.undo import undo_observation
 from app.sessions.views import followed_view, observation_view, trial_view, trials_csv
 from app.web.dependencies import Context, EdgeRoute, computes, on
 from app.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
-from app.web.problems import problems, problems_of_change
+from app.web.problems import problems
 from app.web.waiting import First, waits_for
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["sessions"], route_class=EdgeRoute)
@@ -29,13 +29,7 @@ def _next_job(first: First) -> list[str]:
     return [first["next_job"]["id"]] if first["next_job"] else []
 
 
-@router.post(
-    "/observations",
-    status_code=201,
-    responses=problems_of_change(404),
-    operation_id="record_observation",
-    summary="Record an outcome",
-)
+@router.post("/observations", status_code=201, operation_id="record_observation", summary="Record an outcome")
 @waits_for(_next_job, followed_view)
 @computes
 def post_observation(
@@ -55,7 +49,7 @@ def post_observation(
 @router.delete(
     "/observations/{n}",
     status_code=204,
-    responses=problems(404, 409),
+    responses=problems(409),
     operation_id="undo_observation",
     summary="Take an outcome back",
 )
@@ -68,7 +62,7 @@ def remove_observation(
     undo_observation(context.session, session_id, n)
 
 
-@router.get("/posterior", responses=problems(404, 409), summary="Get the posterior")
+@router.get("/posterior", responses=problems(409), summary="Get the posterior")
 @computes
 def get_posterior(
     session_id: str,
@@ -82,7 +76,7 @@ def get_posterior(
     return read_posterior(context.services, session_id, form, n=n, seed=seed, mass=mass)
 
 
-@router.get("/eig", responses=problems(404, 409), summary="Get the information that designs promise")
+@router.get("/eig", responses=problems(409), summary="Get the information that designs promise")
 @computes
 def get_eig(
     session_id: str,
@@ -107,7 +101,7 @@ def _asked(text: str) -> list[dict[str, Any]]:
     return list(found)
 
 
-@router.get("/stop", responses=problems(404, 409), summary="Ask whether to stop")
+@router.get("/stop", responses=problems(409), summary="Ask whether to stop")
 @computes
 def get_stop(
     session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")]
@@ -118,7 +112,6 @@ def get_stop(
 
 _LISTED: dict[str, Any] = {
     "responses": {
-        **problems(404),
         200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A page, or all of them as CSV."},
     },
     "response_model": Page[TrialOut],

@@ -12,7 +12,6 @@ from app.sessions.schemas import AbandonIn, ExpensiveOut, ProposalBase, Proposal
 from app.sessions.views import expensive_view, proposal_view, proposals_view, proposed_view
 from app.web.dependencies import Context, EdgeRoute, computes, on
 from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
 from app.web.waiting import its_job, waits_for
 
 router = APIRouter(prefix="/v1", tags=["sessions"], route_class=EdgeRoute)
@@ -22,7 +21,6 @@ router = APIRouter(prefix="/v1", tags=["sessions"], route_class=EdgeRoute)
     "/sessions/{session_id}/proposals",
     status_code=201,
     responses={
-        **problems_of_change(404),
         200: {"model": ExpensiveOut, "description": "With `Prefer: wait`: the job ended without one; `job` says why."},
         202: {"model": ExpensiveOut, "description": "Too expensive for a request: a job computes it."},
     },
@@ -50,7 +48,7 @@ def post_proposal(
     return Response(body.model_dump_json(), 202, headers=headers, media_type="application/json")
 
 
-@router.get("/sessions/{session_id}/proposals", responses=problems(404), summary="List a session's proposals")
+@router.get("/sessions/{session_id}/proposals", summary="List a session's proposals")
 def list_proposals(
     session_id: str,
     context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
@@ -61,19 +59,14 @@ def list_proposals(
     return page_by_id(context.session, query, Proposal.id, cursor, limit, proposal_view)
 
 
-@router.get("/proposals/{proposal_id}", responses=problems(404), summary="Get a proposal")
+@router.get("/proposals/{proposal_id}", summary="Get a proposal")
 def get_proposal(
     proposal_id: str, context: Annotated[Context[Proposal], on(Proposal, "read", parameter="proposal_id")]
 ) -> ProposalBase:
     return proposal_view(context.resource)
 
 
-@router.post(
-    "/proposals/{proposal_id}/abandon",
-    responses=problems_of_change(404),
-    operation_id="abandon_proposal",
-    summary="Abandon a proposal",
-)
+@router.post("/proposals/{proposal_id}/abandon", operation_id="abandon_proposal", summary="Abandon a proposal")
 def post_abandon(
     proposal_id: str,
     context: Annotated[Context[Proposal], on(Proposal, "label", parameter="proposal_id")],

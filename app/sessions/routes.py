@@ -13,17 +13,12 @@ from app.sessions.schemas import NewSessionOut, SessionChange, SessionIn, Sessio
 from app.sessions.views import session_view
 from app.web.dependencies import Context, TokenRoute, on
 from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
 
 router = APIRouter(prefix="/v1", tags=["sessions"], route_class=TokenRoute)
 
 
 @router.post(
-    "/experiments/{experiment_id}/sessions",
-    status_code=201,
-    responses=problems_of_change(404),
-    operation_id="open_session",
-    summary="Open a session",
+    "/experiments/{experiment_id}/sessions", status_code=201, operation_id="open_session", summary="Open a session"
 )
 def post_session(
     experiment_id: str,
@@ -37,7 +32,7 @@ def post_session(
     return NewSessionOut(**session_view(context.session, opened.session).model_dump(), token=opened.token)
 
 
-@router.get("/experiments/{experiment_id}/sessions", responses=problems(404), summary="List an experiment's sessions")
+@router.get("/experiments/{experiment_id}/sessions", summary="List an experiment's sessions")
 def list_sessions(
     experiment_id: str,
     context: Annotated[Context[Experiment], on(Experiment, "read", parameter="experiment_id")],
@@ -50,19 +45,14 @@ def list_sessions(
     )
 
 
-@router.get("/sessions/{session_id}", responses=problems(404), summary="Get a session")
+@router.get("/sessions/{session_id}", summary="Get a session")
 def get_session(
     session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")]
 ) -> SessionOut:
     return session_view(context.session, context.resource)
 
 
-@router.patch(
-    "/sessions/{session_id}",
-    responses=problems_of_change(404),
-    operation_id="change_session",
-    summary="Rename, close or reopen a session",
-)
+@router.patch("/sessions/{session_id}", operation_id="change_session", summary="Rename, close or reopen a session")
 def patch_session(
     session_id: str,
     context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")],
@@ -72,11 +62,7 @@ def patch_session(
 
 
 @router.post(
-    "/sessions/{session_id}/token",
-    status_code=201,
-    responses=problems_of_change(404),
-    operation_id="reissue_session_token",
-    summary="Reissue a token",
+    "/sessions/{session_id}/token", status_code=201, operation_id="reissue_session_token", summary="Reissue a token"
 )
 def post_token(
     session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
@@ -89,7 +75,6 @@ def post_token(
 @router.delete(
     "/sessions/{session_id}/token",
     status_code=204,
-    responses=problems(404),
     operation_id="revoke_session_token",
     summary="Revoke a session's token",
 )

@@ -11,7 +11,6 @@ from app.simulations.simulate import check_simulation, request_simulation
 from app.simulations.views import simulation_job_view, simulation_view
 from app.web.dependencies import Context, EdgeRoute, computes, on
 from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
@@ -20,7 +19,6 @@ router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
 @router.post(
     "/experiments/{experiment_id}/simulations",
     status_code=202,
-    responses=problems_of_change(404),
     operation_id="create_simulation",
     summary="Simulate an experiment",
 )
@@ -40,9 +38,7 @@ def post_simulation(
     return simulation_job_view(context.services, context.session, job=request.job, simulation=request.simulation)
 
 
-@router.get(
-    "/experiments/{experiment_id}/simulations", responses=problems(404), summary="List an experiment's simulations"
-)
+@router.get("/experiments/{experiment_id}/simulations", summary="List an experiment's simulations")
 def list_simulations(
     experiment_id: str,
     context: Annotated[Context[Experiment], on(Experiment, "read", parameter="experiment_id")],
@@ -55,7 +51,7 @@ def list_simulations(
     )
 
 
-@router.get("/simulations/{simulation_id}", responses=problems(404), summary="Get a simulation")
+@router.get("/simulations/{simulation_id}", summary="Get a simulation")
 def get_simulation(
     simulation_id: str, context: Annotated[Context[Simulation], on(Simulation, "read", parameter="simulation_id")]
 ) -> SimulationOut:

@@ -24,8 +24,9 @@ from app.errors import Conflict, Forbidden, Malformed, NotFound, Unsupported
 from app.services import Services
 from app.web.auth import EVERYBODY, Caller, Scope, authenticate
 from app.web.bodies.receive import Validate, receive
+from app.web.problems import document_problems
 from app.web.query import refuse_unknown
-from app.web.waiting import document, patient
+from app.web.waiting import document_waiting, patient
 
 R = TypeVar("R")
 bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer bk_…`")
@@ -139,7 +140,8 @@ class EdgeRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         is_left = iscoroutinefunction(endpoint) or hasattr(endpoint, "ends_itself")
-        super().__init__(path, endpoint if is_left else self._to_the_end(endpoint), **document(endpoint, options))
+        options = document_waiting(endpoint, document_problems(path, options))
+        super().__init__(path, endpoint if is_left else self._to_the_end(endpoint), **options)
 
     def _to_the_end(self, endpoint: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(endpoint)
