@@ -37,8 +37,8 @@ from app.methods.schemas import as_json_or_none, posterior_of
 from app.projects.create import check_training
 from app.projects.schemas import ProjectOut
 from app.projects.views import project_view
-from app.web.dependencies import Context, EdgeRoute, on
-from app.web.paging import Cursor, Limit, Page, decode_cursor, page_by_id
+from app.web.dependencies import CanRead, CanWrite, Context, EdgeRoute
+from app.web.paging import Cursor, Limit, Page, Paged, decode_cursor, page_by_id
 from app.web.problems import problems
 from app.web.waiting import waits
 
@@ -50,12 +50,7 @@ of_projects = APIRouter(prefix="/v1/projects", tags=["projects"], route_class=Ed
     "/projects/{project_id}/ensembles", status_code=202, operation_id="train_ensemble", summary="Train an ensemble"
 )
 @waits(training_view, job=Job, ensemble=Ensemble)
-def post_ensemble(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
-    wanted: TrainingIn,
-    response: Response,
-) -> TrainingOut:
+def post_ensemble(project_id: str, context: CanWrite[Project], wanted: TrainingIn, response: Response) -> TrainingOut:
     """Queues a training on all labels there are when it starts. Fresh from the seed unless `warm_start`. When the job
     has succeeded the new version is the project's current ensemble, unless another is pinned."""
     settings = context.services.settings
@@ -74,22 +69,13 @@ def post_ensemble(
 
 
 @router.get("/projects/{project_id}/ensembles", summary="List ensembles")
-def list_ensembles(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
-    cursor: Cursor = None,
-    limit: Limit = 100,
-) -> Page[EnsembleOut]:
+def list_ensembles(project_id: str, context: CanRead[Project], paging: Paged) -> Page[EnsembleOut]:
     query = select(Ensemble).where(Ensemble.project_id == project_id)
-    return page_by_id(
-        context.session, query, Ensemble.id, cursor, limit, lambda row: ensemble_view(context.session, row)
-    )
+    return page_by_id(context.session, query, paging, lambda row: ensemble_view(context.session, row))
 
 
 @router.get("/ensembles/{ensemble_id}", summary="Get an ensemble")
-def get_ensemble(
-    ensemble_id: str, context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")]
-) -> EnsembleOut:
+def get_ensemble(ensemble_id: str, context: CanRead[Ensemble]) -> EnsembleOut:
     return ensemble_view(context.session, context.resource)
 
 
@@ -103,9 +89,7 @@ def get_ensemble(
     operation_id="download_ensemble",
     summary="Download an ensemble",
 )
-def get_file(
-    ensemble_id: str, context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")]
-) -> StreamingResponse:
+def get_file(ensemble_id: str, context: CanRead[Ensemble]) -> StreamingResponse:
     """A safetensors file: `bensemble_core.load(path)` reads it, and `bensemble rank --ensemble` ranks with it."""
     with context.services.database.read() as session:
         result = session.get(EnsembleResult, ensemble_id)
@@ -126,10 +110,7 @@ def get_file(
 )
 @waits(prediction_job_view, job=Job, prediction=Prediction)
 def post_prediction(
-    ensemble_id: str,
-    context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")],
-    wanted: PredictionIn,
-    response: Response,
+    ensemble_id: str, context: CanRead[Ensemble], wanted: PredictionIn, response: Response
 ) -> PredictionJobOut:
     """For `rows` sent here, or all of a pool. With `Prefer: wait=30` the answer has the predictions in it, those of the
     first 1,000 rows; `GET /v1/predictions/{id}` has the others, page by page, and all of them without that header."""
@@ -143,7 +124,7 @@ def post_prediction(
 @router.get("/predictions/{prediction_id}", summary="Get predictions")
 async def get_prediction(
     prediction_id: str,
-    context: Annotated[Context[Prediction], on(Prediction, "read", parameter="prediction_id")],
+    context: CanRead[Prediction],
     request: Request,
     wait: Annotated[float, Query(ge=0, le=30, description="Seconds to wait for the job to end.")] = 0.0,
     cursor: Cursor = None,
@@ -169,11 +150,7 @@ def _read(context: Context[Prediction], start: int, limit: int) -> PredictionOut
 @of_projects.post(
     "/{project_id}/current", operation_id="set_current_ensemble", summary="Pin or unpin the current ensemble"
 )
-def post_current(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
-    wanted: CurrentIn,
-) -> ProjectOut:
+def post_current(project_id: str, context: CanWrite[Project], wanted: CurrentIn) -> ProjectOut:
     """Rankings use the newest ensemble unless one is pinned here: roll back by pinning an older one, and go on by
     sending null."""
     if wanted.ensemble_id is not None:
@@ -185,8 +162,6 @@ def post_current(
 
 
 @of_projects.get("/{project_id}/learning-curve", summary="Metrics against labels")
-def get_learning_curve(
-    project_id: str, context: Annotated[Context[Project], on(Project, "read", parameter="project_id")]
-) -> LearningCurve:
+def get_learning_curve(project_id: str, context: CanRead[Project]) -> LearningCurve:
     """One point for each trained ensemble, oldest first: how many labels it saw and how well it does."""
     return learning_curve(context.session, project_id)

@@ -13,10 +13,10 @@ from app.labels.schemas import ConsensusOut, LabelOut, LabelsOut
 from app.services import Services
 from app.web.csv import cell, line
 from app.web.job_view import job_view
-from app.web.paging import Page, decode_cursor, encode_cursor
+from app.web.paging import Page, Paging, encode_cursor
 from app.web.waiting import First
 
-EXPORT_AT_ONCE = 1000
+EXPORT_AT_ONCE = 1000  # events
 
 
 def label_view(event: Mapping[str, Any], key: str) -> LabelOut:
@@ -33,14 +33,12 @@ def labels_with_jobs(services: Services, session: Session, first: First) -> Labe
     return LabelsOut(**{**first, "jobs": [job_view(session, job) for job in session.scalars(query)]})
 
 
-def label_page(
-    services: Services, session: Session, project: Project, history: bool, cursor: str | None, limit: int
-) -> Page[Any]:
-    return (_events if history else _consensus)(services, session, project, cursor, limit)
+def label_page(services: Services, session: Session, project: Project, paging: Paging, *, history: bool) -> Page[Any]:
+    return (_events if history else _consensus)(services, session, project, paging)
 
 
-def _events(services: Services, session: Session, project: Project, cursor: str | None, limit: int) -> Page[Any]:
-    after = decode_cursor(cursor, int)
+def _events(services: Services, session: Session, project: Project, paging: Paging) -> Page[Any]:
+    after, limit = paging.after(int), paging.limit
     query = select(Label).where(Label.project_id == project.id, Label.seq > (after[0] if after else 0))
     events = list(session.scalars(query.order_by(Label.seq).limit(limit + 1)))
     keys = _keys(services, session, [(event.pool_id, event.row) for event in events[:limit]])
@@ -50,17 +48,11 @@ def _events(services: Services, session: Session, project: Project, cursor: str 
     return Page(items=items, next_cursor=encode_cursor(items[-1].seq) if len(events) > limit else None)
 
 
-def _consensus(services: Services, session: Session, project: Project, cursor: str | None, limit: int) -> Page[Any]:
-    after = decode_cursor(cursor, str, int)
-    found = list(
-        consensus.verdict_pages(
-            session,
-            project.id,
-            kind=project.task["kind"],
-            after=(after[0], after[1]) if after else None,
-            limit=limit + 1,
-        )
-    )
+def _consensus(services: Services, session: Session, project: Project, paging: Paging) -> Page[Any]:
+    after, limit = paging.after(str, int), paging.limit
+    start = (after[0], after[1]) if after else None
+    kind = project.task["kind"]
+    found = list(consensus.verdict_pages(session, project.id, kind=kind, after=start, limit=limit + 1))
     more, found = len(found) > limit, found[:limit]
     keys = _keys(services, session, [(verdict.pool_id, verdict.row) for verdict in found])
     items = [
@@ -83,11 +75,9 @@ def label_lines(services: Services, project: Project, *, history: bool) -> Itera
     """Page by page, each in a transaction of its own: none is open while the client reads."""
     fields = list((LabelOut if history else ConsensusOut).model_fields)
     yield line(fields)
-    cursor: str | None = None
-    while True:
+    page: Page[Any] | None = None
+    while page is None or page.next_cursor is not None:
+        paging = Paging(cursor=page.next_cursor if page else None, limit=EXPORT_AT_ONCE)
         with services.database.read() as session:
-            page = label_page(services, session, project, history, cursor, EXPORT_AT_ONCE)
+            page = label_page(services, session, project, paging, history=history)
         yield "".join(line([cell(getattr(item, name)) for name in fields]) for item in page.items)
-        cursor = page.next_cursor
-        if cursor is None:
-            return

@@ -13,8 +13,8 @@ from app.pools.schemas import IngestOut, ItemOut, PoolIn, PoolOut
 from app.pools.views import ingest_view, item_page, pool_view
 from app.storage.readers import Columns
 from app.web.bodies.receive import Received
-from app.web.dependencies import Context, EdgeRoute, on
-from app.web.paging import Cursor, Limit, Page, decode_cursor, page_by_id
+from app.web.dependencies import CanRead, CanWrite, Context, EdgeRoute
+from app.web.paging import Cursor, Limit, Page, Paged, decode_cursor, page_by_id
 from app.web.problems import problems
 from app.web.waiting import waits
 
@@ -44,12 +44,7 @@ _FILE = {"requestBody": {"required": True, "content": dict.fromkeys(_KINDS, _BIN
     operation_id="create_pool",
     summary="Create a pool",
 )
-async def post_pool(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
-    request: Received,
-    response: Response,
-) -> PoolOut:
+async def post_pool(project_id: str, context: CanWrite[Project], request: Received, response: Response) -> PoolOut:
     """With `rows` the pool is ready at once: good for up to some 10,000 rows. For more, send only the name here and
     then the file with `PUT /v1/pools/{id}/data`: npy is ten times faster to send than JSON."""
     wanted = await request.parse_as(PoolIn)
@@ -72,14 +67,9 @@ def _create(context: Context[Project], wanted: PoolIn) -> PoolOut:
 
 
 @router.get("/projects/{project_id}/pools", summary="List pools")
-def list_pools(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
-    cursor: Cursor = None,
-    limit: Limit = 100,
-) -> Page[PoolOut]:
+def list_pools(project_id: str, context: CanRead[Project], paging: Paged) -> Page[PoolOut]:
     query = select(Pool).where(Pool.project_id == project_id)
-    return page_by_id(context.session, query, Pool.id, cursor, limit, lambda row: pool_view(context.session, row))
+    return page_by_id(context.session, query, paging, lambda row: pool_view(context.session, row))
 
 
 Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
@@ -95,7 +85,7 @@ Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
 @waits(ingest_view, job=Job, pool=Pool)
 async def put_data(
     pool_id: str,
-    context: Annotated[Context[Pool], on(Pool, "write", parameter="pool_id")],
+    context: CanWrite[Pool],
     request: Request,
     response: Response,
     key: Column = None,
@@ -142,7 +132,7 @@ def _queue(context: Context[Pool], upload: Any) -> IngestOut:
 
 
 @router.get("/pools/{pool_id}", summary="Get a pool")
-def get_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")]) -> PoolOut:
+def get_pool(pool_id: str, context: CanRead[Pool]) -> PoolOut:
     return pool_view(context.session, context.resource)
 
 
@@ -151,7 +141,7 @@ def get_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "read", pa
 )
 def list_items(
     pool_id: str,
-    context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")],
+    context: CanRead[Pool],
     cursor: Cursor = None,
     limit: Limit = 100,
     features: Annotated[bool, Query(description="Include the numbers of each row as `x`.")] = False,

@@ -13,8 +13,8 @@ from app.rankings.replay import replay_ranking
 from app.rankings.request import RankingRequest, request_ranking, store_target
 from app.rankings.schemas import RankingIn, RankingJobOut, RankingOut
 from app.rankings.views import ranking_csv, ranking_job_view, ranking_view
-from app.web.dependencies import Context, EdgeRoute, on
-from app.web.paging import Cursor, Limit, Page, page_by_id
+from app.web.dependencies import CanLabel, CanRead, Context, EdgeRoute
+from app.web.paging import Page, Paged, page_by_id
 from app.web.problems import problems
 from app.web.waiting import waits
 
@@ -23,12 +23,7 @@ router = APIRouter(prefix="/v1", tags=["rankings"], route_class=EdgeRoute)
 
 @router.post("/pools/{pool_id}/rankings", status_code=202, operation_id="create_ranking", summary="Rank a pool")
 @waits(ranking_job_view, job=Job, ranking=Ranking)
-def post_ranking(
-    pool_id: str,
-    context: Annotated[Context[Pool], on(Pool, "label", parameter="pool_id")],
-    wanted: RankingIn,
-    response: Response,
-) -> RankingJobOut:
+def post_ranking(pool_id: str, context: CanLabel[Pool], wanted: RankingIn, response: Response) -> RankingJobOut:
     """Which k rows to label next. `acquisition` scores every row that is neither labelled nor skipped, `selection`
     takes k of them. Name neither, and classes are ranked by `margin` with `top_k`, numbers by `power` on the members'
     spread (`predictive_variance`, epistemic); the ranking shows what was taken. The same pool, ensemble, labels,
@@ -61,11 +56,7 @@ def post_ranking(
     "/rankings/{ranking_id}/replay", status_code=202, operation_id="replay_ranking", summary="Make a ranking again"
 )
 @waits(ranking_job_view, job=Job, ranking=Ranking)
-def post_replay(
-    ranking_id: str,
-    context: Annotated[Context[Ranking], on(Ranking, "label", parameter="ranking_id")],
-    response: Response,
-) -> RankingJobOut:
+def post_replay(ranking_id: str, context: CanLabel[Ranking], response: Response) -> RankingJobOut:
     """Runs the stored request once more: the same ensemble (or none, if there was none), options, seed and target,
     and the labels as they stood at its `watermark`. A new ranking with the identical items comes of it, whatever has
     been labelled or trained since; `replay_of` says whose. Answered with 409 if something it needs was deleted: the
@@ -79,20 +70,13 @@ def _accepted(context: Context[Any], request: RankingRequest, response: Response
 
 
 @router.get("/pools/{pool_id}/rankings", summary="List a pool's rankings")
-def list_rankings(
-    pool_id: str,
-    context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")],
-    cursor: Cursor = None,
-    limit: Limit = 100,
-) -> Page[RankingOut]:
+def list_rankings(pool_id: str, context: CanRead[Pool], paging: Paged) -> Page[RankingOut]:
     """Without their items; get one for these."""
     query = select(Ranking).where(Ranking.pool_id == pool_id)
     return page_by_id(
         context.session,
         query,
-        Ranking.id,
-        cursor,
-        limit,
+        paging,
         lambda row: ranking_view(context.services, context.session, row, with_items=False),
     )
 
@@ -113,7 +97,7 @@ def list_rankings(
 )
 def get_ranking(
     ranking_id: str,
-    context: Annotated[Context[Ranking], on(Ranking, "read", parameter="ranking_id")],
+    context: CanRead[Ranking],
     format: Literal["json", "csv"] = "json",
     explain: Annotated[bool, Query(description="Say of each item why it was chosen.")] = False,
 ) -> Any:

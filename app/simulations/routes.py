@@ -1,7 +1,5 @@
 """Simulations of experiments."""
 
-from typing import Annotated
-
 from fastapi import APIRouter, Response
 from sqlalchemy import select
 
@@ -9,8 +7,8 @@ from app.db.tables import Experiment, Job, Simulation
 from app.simulations.schemas import SimulationIn, SimulationJobOut, SimulationOut
 from app.simulations.simulate import check_simulation, request_simulation
 from app.simulations.views import simulation_job_view, simulation_view
-from app.web.dependencies import Context, EdgeRoute, computes, on
-from app.web.paging import Cursor, Limit, Page, page_by_id
+from app.web.dependencies import CanRead, CanWrite, EdgeRoute, computes
+from app.web.paging import Page, Paged, page_by_id
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
@@ -25,10 +23,7 @@ router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
 @waits(simulation_job_view, job=Job, simulation=Simulation)
 @computes
 def post_simulation(
-    experiment_id: str,
-    context: Annotated[Context[Experiment], on(Experiment, "write", parameter="experiment_id")],
-    wanted: SimulationIn,
-    response: Response,
+    experiment_id: str, context: CanWrite[Experiment], wanted: SimulationIn, response: Response
 ) -> SimulationJobOut:
     """How much will be known after how many rounds, and what adaptive designs gain over random, fixed or staircase
     ones: truths × rounds × policies on simulated participants. All policies get the same truths and the same luck."""
@@ -39,21 +34,12 @@ def post_simulation(
 
 
 @router.get("/experiments/{experiment_id}/simulations", summary="List an experiment's simulations")
-def list_simulations(
-    experiment_id: str,
-    context: Annotated[Context[Experiment], on(Experiment, "read", parameter="experiment_id")],
-    cursor: Cursor = None,
-    limit: Limit = 100,
-) -> Page[SimulationOut]:
+def list_simulations(experiment_id: str, context: CanRead[Experiment], paging: Paged) -> Page[SimulationOut]:
     query = select(Simulation).where(Simulation.experiment_id == experiment_id)
-    return page_by_id(
-        context.session, query, Simulation.id, cursor, limit, lambda row: simulation_view(context.session, row)
-    )
+    return page_by_id(context.session, query, paging, lambda row: simulation_view(context.session, row))
 
 
 @router.get("/simulations/{simulation_id}", summary="Get a simulation")
-def get_simulation(
-    simulation_id: str, context: Annotated[Context[Simulation], on(Simulation, "read", parameter="simulation_id")]
-) -> SimulationOut:
+def get_simulation(simulation_id: str, context: CanRead[Simulation]) -> SimulationOut:
     """Its curves, once its job has succeeded."""
     return simulation_view(context.session, context.resource)

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial, wraps
-from inspect import iscoroutinefunction, isfunction
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from inspect import iscoroutinefunction
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_type_hints
 
 from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -71,53 +71,57 @@ def is_id(text: str) -> bool:
 
 
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+
+
+async def _resolved(request: Request, credentials: Credentials) -> Context[Any]:
+    """FastAPI solves dependencies after it has read the body, so `EdgeRoute` resolves this one before, by itself, and
+    FastAPI is given what was found."""
+    context: Context[Any] = request.state.context
+    return context
+
+
+# The context of a route whose caller needs this scope. `CanRead[Pool]` resolves the pool that the path names, or
+# answers 404: other people's rows are not there. `CanRead[None]` is for routes that are about no single thing.
+CanRead = Annotated[Context[R], Depends(_resolved), "read"]
+CanLabel = Annotated[Context[R], Depends(_resolved), "label"]
+CanWrite = Annotated[Context[R], Depends(_resolved), "write"]
+CanAdminister = Annotated[Context[R], Depends(_resolved), "admin"]
+Find = Callable[[Session, Caller, dict[str, str]], Any]
 Resolve = Callable[[Request, HTTPAuthorizationCredentials | None], Context[Any]]
 
 
-def _dependency(resolve: Resolve) -> Any:
-    """FastAPI solves dependencies after it has read the body, so `EdgeRoute` resolves this one before, by itself, and
-    FastAPI is given what was found."""
-
-    async def found(request: Request, credentials: Credentials) -> Context[Any]:
-        context: Context[Any] = request.state.context
-        return context
-
-    vars(found)["resolve"] = resolve
-    return Depends(found)
-
-
-def anyone(scope: Scope) -> Any:
-    """A dependency for routes that are about no single thing: just a key with this scope."""
-
-    def resolve(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Context[None]:
-        services: Services = request.app.state.services
-        with services.database.read() as session:
-            caller = _identify(request, credentials.credentials if credentials else None, scope, session)
-        if caller.session_id is not None:
-            raise Forbidden("a session's token is good for that session's own addresses only; use an API key here")
-        session = request.state.session
-        return Context(services=services, caller=caller, session=session, resource=None, request=request)
-
-    return _dependency(resolve)
-
-
-def on(table: type[Base], scope: Scope, *, parameter: str) -> Any:
-    """A dependency that resolves the row named in the path, or answers 404; other people's rows are not there."""
-    noun = table.__tablename__.replace("api_", "")
-    query = select(table).where(inspect(table).primary_key[0] == bindparam("id"))  # building costs more than running
+def _resolver(endpoint: Callable[..., Any]) -> Resolve:
+    asked = get_type_hints(endpoint, include_extras=True)["context"]
+    (table,), scope = get_args(asked.__origin__), asked.__metadata__[-1]
+    find = _find_nothing if table is type(None) else _finder(table)
 
     def resolve(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Context[Any]:
         services: Services = request.app.state.services
-        identifier = request.path_params[parameter]
         with services.database.read() as session:
             caller = _identify(request, credentials.credentials if credentials else None, scope, session)
-            row = session.scalars(query, {"id": identifier}).one_or_none() if is_id(identifier) else None
-            if row is None or not caller.sees_row(row):
-                raise NotFound(f"there is no {noun} {identifier[:64]!r} that this key can see")
-        session = request.state.session
-        return Context(services=services, caller=caller, session=session, resource=row, request=request)
+            row = find(session, caller, request.path_params)
+        return Context(services=services, caller=caller, session=request.state.session, resource=row, request=request)
 
-    return _dependency(resolve)
+    return resolve
+
+
+def _find_nothing(session: Session, caller: Caller, path: dict[str, str]) -> None:
+    if caller.session_id is not None:
+        raise Forbidden("a session's token is good for that session's own addresses only; use an API key here")
+
+
+def _finder(table: type[Base]) -> Find:
+    noun = table.__tablename__
+    query = select(table).where(inspect(table).primary_key[0] == bindparam("id"))  # building costs more than running
+
+    def find(session: Session, caller: Caller, path: dict[str, str]) -> Base:
+        identifier = path[f"{noun}_id"]
+        row = session.scalars(query, {"id": identifier}).one_or_none() if is_id(identifier) else None
+        if row is None or not caller.sees_row(row):
+            raise NotFound(f"there is no {noun} {identifier[:64]!r} that this key can see")
+        return row
+
+    return find
 
 
 class EdgeRoute(APIRoute):
@@ -181,8 +185,7 @@ class EdgeRoute(APIRoute):
         handle = refuse_unknown(self.dependant, super().get_route_handler())
         writes = bool((self.methods or set()) - {"GET", "HEAD"})
         ends_itself = hasattr(self.endpoint, "ends_itself")
-        resolvers = [vars(part.call).get("resolve") for part in self.dependant.dependencies if isfunction(part.call)]
-        resolve: Resolve | None = next(filter(None, resolvers), None)
+        resolve = _resolver(self.endpoint)
         validate = self.body_field.validate if self.body_field is not None else None
 
         async def edge(request: Request) -> Response:
@@ -193,8 +196,7 @@ class EdgeRoute(APIRoute):
             request.state.idempotency_key = request.headers["idempotency-key"] if keeps_answer else None
             request.state.fingerprint = ""
             try:
-                if resolve is not None:
-                    request.state.context = await run_in_threadpool(resolve, request, await bearer(request))
+                request.state.context = await run_in_threadpool(resolve, request, await bearer(request))
                 _refuse_encoded(request)
                 async with _with_body(request, validate) as whole:
                     response = await handle(whole)
