@@ -27,7 +27,4 @@ def get_catalogue_item(catalogue_id: str, context: CanRead[None]) -> CatalogueIt
 
 
 def _item(catalogue_id: str) -> CatalogueItem:
-    entry = CATALOGUE[catalogue_id]
-    return CatalogueItem(
-        id=catalogue_id, title=entry.title, summary=entry.summary, reference=entry.reference, spec=entry.spec
-    )
+    return CatalogueItem.of(CATALOGUE[catalogue_id], id=catalogue_id)

@@ -1,6 +1,6 @@
 """Labels as the API shows them: every event, or the consensus of each row, in pages or as CSV."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,6 @@ from app.web.paging import Page, Paging, encode_cursor
 from app.web.waiting import First
 
 EXPORT_AT_ONCE = 1000  # events
-
-
-def label_view(event: Mapping[str, Any], key: str) -> LabelOut:
-    """Of an event's columns, and the key of its row."""
-    return LabelOut(**event, key=key)
 
 
 def labels_view(labels: list[LabelOut], triggered: list[str]) -> LabelsOut:
@@ -42,9 +37,7 @@ def _events(services: Services, session: Session, project: Project, paging: Pagi
     query = select(Label).where(Label.project_id == project.id, Label.seq > (after[0] if after else 0))
     events = list(session.scalars(query.order_by(Label.seq).limit(limit + 1)))
     keys = _keys(services, session, [(event.pool_id, event.row) for event in events[:limit]])
-    fields = [name for name in LabelOut.model_fields if name != "key"]
-    shown = [{name: getattr(event, name) for name in fields} for event in events[:limit]]
-    items = [label_view(event, key) for event, key in zip(shown, keys, strict=True)]
+    items = [LabelOut.of(event, key=key) for event, key in zip(events[:limit], keys, strict=True)]
     return Page(items=items, next_cursor=encode_cursor(items[-1].seq) if len(events) > limit else None)
 
 
@@ -55,10 +48,7 @@ def _consensus(services: Services, session: Session, project: Project, paging: P
     found = list(consensus.verdict_pages(session, project.id, kind=kind, after=start, limit=limit + 1))
     more, found = len(found) > limit, found[:limit]
     keys = _keys(services, session, [(verdict.pool_id, verdict.row) for verdict in found])
-    items = [
-        ConsensusOut(pool_id=v.pool_id, row=v.row, key=key, status=v.status, value=v.value, n_annotators=v.n_annotators)
-        for v, key in zip(found, keys, strict=True)
-    ]
+    items = [ConsensusOut.of(verdict, key=key) for verdict, key in zip(found, keys, strict=True)]
     return Page(items=items, next_cursor=encode_cursor(items[-1].pool_id, items[-1].row) if more else None)
 
 

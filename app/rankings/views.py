@@ -21,18 +21,9 @@ def ranking_view(
 ) -> RankingOut:
     result = session.get(RankingResult, ranking.id)
     status, error = job_state(session, ranking.job_id, result is not None)
-    columns = {name: getattr(ranking, name) for name in RankingOut.model_fields if hasattr(ranking, name)}
-    return RankingOut(
-        **columns,
-        status=status,
-        error=error,
-        n_scored=result.n_scored if result else None,
-        seconds=result.seconds if result else None,
-        notes=result.notes if result else [],
-        measure=result.measure if result else None,
-        ceiling=result.ceiling if result else None,
-        items=ranked_items(services, session, ranking, explain=explain) if result and with_items else None,
-    )
+    notes = result.notes if result else []
+    items = ranked_items(services, session, ranking, explain=explain) if result and with_items else None
+    return RankingOut.of(ranking, result, status=status, error=error, notes=notes, items=items)
 
 
 def ranked_items(services: Services, session: Session, ranking: Ranking, *, explain: bool) -> list[RankedItem]:
@@ -40,15 +31,7 @@ def ranked_items(services: Services, session: Session, ranking: Ranking, *, expl
     items = list(session.scalars(query))
     payloads = payloads_of(services, session, ranking.pool_id, [item.row for item in items])
     return [
-        RankedItem(
-            rank=item.rank,
-            row=item.row,
-            key=item.key,
-            score=item.score,
-            value=item.value,
-            payload=payload,
-            explanation=item.explanation if explain else None,
-        )
+        RankedItem.of(item, payload=payload, explanation=item.explanation if explain else None)
         for item, payload in zip(items, payloads, strict=True)
     ]
 

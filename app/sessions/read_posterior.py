@@ -1,6 +1,5 @@
 """What a session stands at: the posterior in several forms, the EIG of designs, the stopping rules."""
 
-from dataclasses import asdict
 from typing import Any, Literal
 
 from app.errors import Conflict, Malformed
@@ -119,10 +118,7 @@ def read_eig(services: Services, session_id: str, asked: list[dict[str, Any]] | 
                 f"the EIG of {len(listed):,} designs takes more than {seconds:g} s here; name fewer of them",
                 pointer="/query/designs",
             ) from error
-    items = [
-        EstimateOut(design=dict(each), score=estimate.score, **asdict(estimate))
-        for each, estimate in zip(listed, estimates, strict=True)
-    ]
+    items = [EstimateOut.of(found, design=dict(each)) for each, found in zip(listed, estimates, strict=True)]
     return EigOut(session_id=session_id, n=len(state.observed), round=state.round, items=items)
 
 

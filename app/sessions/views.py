@@ -30,25 +30,17 @@ def session_view(session: Session, row: DesignSession) -> SessionOut:
         .where(Proposal.session_id == row.id, Proposal.status == "pending")
         .where(Proposal.expires_at.is_(None) | (Proposal.expires_at > CLOCK))
     )
-    return SessionOut(
-        id=row.id,
-        experiment_id=row.experiment_id,
-        name=row.name,
+    return SessionOut.of(
+        row,
         status="open" if row.closed_at is None else "closed",
-        seed=row.seed,
-        prior=row.prior,
         n_prior_observations=len(row.prior_observations),
         n_observations=session.scalar(seen) or 0,
         n_pending=session.scalar(waiting) or 0,
-        round=row.round,
-        created_at=row.created_at,
-        closed_at=row.closed_at,
     )
 
 
 def proposal_view(row: Proposal) -> ProposalBase:
-    columns = {name: getattr(row, name) for name in ProposalBase.model_fields if hasattr(row, name)}
-    return ProposalBase(**columns, **row.details)
+    return ProposalBase.of(row, **row.details)
 
 
 def proposals_view(rows: Sequence[Proposal]) -> ProposalOut:
@@ -65,16 +57,9 @@ def proposals_of_job(session: Session, job: Job) -> ProposalOut | None:
 
 
 def observation_view(session: Session, recorded: Recorded) -> ObservationOut:
-    row = recorded.observation
-    told = {name: value for name, value in row.answer.items() if name in ObservationOut.model_fields}
-    return ObservationOut(
-        **told,
-        id=row.id,
-        session_id=row.session_id,
-        proposal_id=row.proposal_id,
-        design=row.design,
-        outcome=row.outcome,
-        is_stale=row.is_stale,
+    return ObservationOut.of(
+        recorded.observation,
+        **recorded.observation.answer,
         round=recorded.round,
         next=proposals_view(recorded.next) if recorded.next else None,
         next_job=job_view(session, recorded.next_job) if recorded.next_job is not None else None,
@@ -83,17 +68,11 @@ def observation_view(session: Session, recorded: Recorded) -> ObservationOut:
 
 
 def trial_view(row: Observation, proposal: Proposal | None) -> TrialOut:
-    told = {name: value for name, value in row.answer.items() if name in TrialOut.model_fields}
-    return TrialOut(
-        **told,
-        proposal_id=row.proposal_id,
-        client_id=row.client_id,
+    return TrialOut.of(
+        row,
+        **row.answer,
         proposed=proposal.design if proposal is not None else None,
         eig=proposal.eig if proposal is not None else None,
-        design=row.design,
-        outcome=row.outcome,
-        is_stale=row.is_stale,
-        created_at=row.created_at,
     )
 
 
@@ -115,24 +94,15 @@ def trials_csv(trials: list[TrialOut], columns: Columns) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     learnt = [f"{name}_{what}" for name in parameters for what in ("mean", "sd")]
-    fields = (
-        "eig",
-        "entropy_drop",
-        "kl",
-        "surprise",
-        "log_evidence",
-        "proposal_id",
-        "client_id",
-        "created_at",
-        "is_stale",
-    )
+    figures = ("eig", "entropy_drop", "kl", "surprise", "log_evidence")
+    fields = (*figures, "proposal_id", "client_id", "created_at", "is_stale")
     writer.writerow(["n", *designs, *outcomes, *learnt, *fields])
     for each in trials:
         known = each.posterior or {}
-        told = [getattr(known.get(name), what, None) for name in parameters for what in ("mean", "sd")]
+        believed = [getattr(known.get(name), what, None) for name in parameters for what in ("mean", "sd")]
         ran = [each.design.get(name) for name in designs] + [each.outcome.get(name) for name in outcomes]
         plain = [value if not isinstance(value, dict) else json.dumps(value) for value in ran]
-        writer.writerow(map(cell, [each.n, *plain, *told, *(getattr(each, name) for name in fields)]))
+        writer.writerow(map(cell, [each.n, *plain, *believed, *(getattr(each, name) for name in fields)]))
     return buffer.getvalue()
 
 

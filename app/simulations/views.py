@@ -11,17 +11,7 @@ from app.web.job_view import job_state, job_view
 def simulation_view(session: Session, row: Simulation) -> SimulationOut:
     result = session.get(SimulationResult, row.id)
     status, error = job_state(session, row.job_id, result is not None)
-    return SimulationOut(
-        id=row.id,
-        experiment_id=row.experiment_id,
-        status=status,
-        job_id=row.job_id,
-        request=row.request,
-        curves=result.curves if result is not None else None,
-        seconds=result.seconds if result is not None else None,
-        error=error,
-        created_at=row.created_at,
-    )
+    return SimulationOut.of(row, result, status=status, error=error)
 
 
 def simulation_job_view(services: Services, session: Session, *, job: Job, simulation: Simulation) -> SimulationJobOut:
