@@ -146,6 +146,12 @@ def claim(
         session.flush()
 
 
+def description(job: Job) -> dict[str, Any]:
+    """What its handler is given of it."""
+    names = ("token", "kind", "payload", "project_id", "checkpoint")
+    return {"job_id": job.id, "attempt": job.attempts, **{name: getattr(job, name) for name in names}}
+
+
 def look(session: Session, job_id: str, token: int) -> Beat:
     """What a beat would say, without writing."""
     flags = session.scalars(select(Job.cancel_requested).where(*_fence(job_id, token))).all()

@@ -277,10 +277,8 @@ def propose(job: JobContext) -> None:
         except sessions.Outdated:
             job.progress(0, 1, "computing again: the session has changed")
         except Problem as problem:
-            raise JobFailed(problem.body()) from problem
-    raise JobFailed(
-        {"title": Conflict.title, "detail": "the session kept changing meanwhile; ask again", "status": 409}
-    )
+            raise JobFailed(**problem.body()) from problem
+    raise JobFailed(Conflict.title, "the session kept changing meanwhile; ask again")
 
 
 def _propose_once(services: Services, job: JobContext, wanted: ProposalIn, result: dict[str, Any]) -> None:

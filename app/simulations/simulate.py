@@ -96,16 +96,13 @@ def simulate_experiment(job: JobContext) -> None:
         simulation = still_there(session, Simulation, job.payload["simulation_id"], "the simulation was deleted")
         row = still_there(session, Experiment, simulation.experiment_id, "the experiment was deleted")
     if row.spec_hash != simulation.spec_hash:
-        raise JobFailed({"title": Conflict.title, "detail": "the spec was changed meanwhile; ask again", "status": 409})
+        raise JobFailed(Conflict.title, "the spec was changed meanwhile; ask again")
     wanted = SimulationIn.model_validate(simulation.request)
     experiment = job_services(job).compute.experiment(row.spec_hash, None, lambda: row.spec)
-    next_save = time.monotonic() + job.settings.checkpoint_seconds
 
     def keep(standing: Callable[[], dict[str, Any]]) -> None:
-        nonlocal next_save
-        if time.monotonic() >= next_save:
+        if job.is_checkpoint_due():
             job.save_checkpoint({"seconds": time.monotonic() - started, "standing": standing()})
-            next_save = time.monotonic() + job.settings.checkpoint_seconds
 
     try:
         curves = simulate(
@@ -119,11 +116,11 @@ def simulate_experiment(job: JobContext) -> None:
             resume=before["standing"],
         )
     except (BensembleError, OverflowError) as error:
-        raise JobFailed({"title": Malformed.title, "detail": str(error), "status": 422}) from error
-    told: list[dict[str, Any]] = storable([asdict(curve) for curve in curves])
+        raise JobFailed(Malformed.title, str(error), status=422) from error
+    stored: list[dict[str, Any]] = storable([asdict(curve) for curve in curves])
     seconds = time.monotonic() - started
     with job.finish({"simulation_id": simulation.id}) as session:
-        session.add(SimulationResult(simulation_id=simulation.id, curves=told, seconds=seconds))
+        session.add(SimulationResult(simulation_id=simulation.id, curves=stored, seconds=seconds))
 
 
 def _policy(experiment: design.Experiment, wanted: PolicyIn) -> Policy:
