@@ -70,7 +70,7 @@ def propose_designs(
         if not draft.proposals:
             raise Conflict("no design is left that is allowed and affordable; fix or exclude fewer, or stop here")
         sessions.take(session, state, observes=False)
-        return write_proposals(session, state, draft, wanted, number_of_round=state.round)
+        return write_proposals(session, state, draft, wanted, revision=state.revision)
 
     return sessions.settle(session, attempt)
 
@@ -229,7 +229,7 @@ def draft_proposals(
 
 
 def write_proposals(
-    session: Session, state: State, draft: Draft, wanted: ProposalIn, *, number_of_round: int
+    session: Session, state: State, draft: Draft, wanted: ProposalIn, *, revision: int
 ) -> list[Proposal]:
     last = session.scalar(select(func.max(Proposal.number)).where(Proposal.session_id == state.id)) or 0
     lasts = None if wanted.expires_in is None else state.now + timedelta(seconds=wanted.expires_in)
@@ -252,7 +252,7 @@ def write_proposals(
                 "chosen": made.reason,
                 "runner_up": None if made.runner_up is None else asdict(made.runner_up),
                 "stop": draft.stop,
-                "round": number_of_round,
+                "round": revision,  # as older versions know it
             },
             status="pending",
             expires_at=lasts,
@@ -298,7 +298,7 @@ def _propose_once(services: Services, job: JobContext, wanted: ProposalIn, resul
     job.progress(1, 1, "computed")
     with job.finish(result) as session:
         sessions.take(session, state, observes=False)
-        rows = write_proposals(session, state, draft, wanted, number_of_round=state.round)
+        rows = write_proposals(session, state, draft, wanted, revision=state.revision)
         result["proposals"] = [_told(row) for row in rows]
 
 

@@ -52,7 +52,7 @@ def _posterior(services: Services, session_id: str, form: Form, *, n: int, seed:
         return PosteriorOut(
             session_id=session_id,
             n=len(state.observed),
-            round=state.round,
+            revision=state.revision,
             method=belief.method,
             posterior=design.summary(belief),
             covariance={name: dict(zip(belief.names, row, strict=True)) for name, row in rows},
@@ -119,10 +119,10 @@ def read_eig(services: Services, session_id: str, asked: list[dict[str, Any]] | 
                 pointer="/query/designs",
             ) from error
     items = [EstimateOut.of(found, design=dict(each)) for each, found in zip(listed, estimates, strict=True)]
-    return EigOut(session_id=session_id, n=len(state.observed), round=state.round, items=items)
+    return EigOut(session_id=session_id, n=len(state.observed), revision=state.revision, items=items)
 
 
 def read_stop(services: Services, session_id: str) -> StandingOut:
     state, experiment = _read(services, session_id)
     found = stop_state(services, state, experiment, state.observations, cap=services.settings.max_design_work)
-    return StandingOut(session_id=session_id, n=len(state.observed), round=state.round, **found)
+    return StandingOut(session_id=session_id, n=len(state.observed), revision=state.revision, **found)

@@ -40,7 +40,7 @@ def session_view(session: Session, row: DesignSession) -> SessionOut:
 
 
 def proposal_view(row: Proposal) -> ProposalBase:
-    return ProposalBase.of(row, **row.details)
+    return ProposalBase.of(row, **row.details, revision=row.details["round"])
 
 
 def proposals_view(rows: Sequence[Proposal]) -> ProposalOut:
@@ -60,7 +60,7 @@ def observation_view(session: Session, recorded: Recorded) -> ObservationOut:
     return ObservationOut.of(
         recorded.observation,
         **recorded.observation.answer,
-        round=recorded.round,
+        revision=recorded.revision,
         next=proposals_view(recorded.next) if recorded.next else None,
         next_job=job_view(session, recorded.next_job) if recorded.next_job is not None else None,
         next_problem=recorded.next_problem,

@@ -25,8 +25,8 @@ router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
 def post_simulation(
     experiment_id: str, context: CanWrite[Experiment], wanted: SimulationIn, response: Response
 ) -> SimulationJobOut:
-    """How much will be known after how many rounds, and what adaptive designs gain over random, fixed or staircase
-    ones: truths × rounds × policies on simulated participants. All policies get the same truths and the same luck."""
+    """How much will be known after how many trials, and what adaptive designs gain over random, fixed or staircase
+    ones: truths × trials × policies on simulated participants. All policies get the same truths and the same luck."""
     check_simulation(context.services, context.resource, wanted)
     request = request_simulation(context.session, experiment_id, wanted)
     response.headers["Location"] = f"/v1/jobs/{request.job.id}"

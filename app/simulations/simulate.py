@@ -47,13 +47,13 @@ def check_simulation(services: Services, row: Experiment, wanted: SimulationIn) 
             )
         if policy.name == "staircase" and policy.start is not None:
             _check_start(space.variables[0], policy.start, pointer=f"/policies/{i}/start")
-    n_trials = len(wanted.truths or range(wanted.n_draws or N_DRAWS)) * wanted.rounds * len(wanted.policies)
+    n_trials = len(wanted.truths or range(wanted.n_draws or N_DRAWS)) * wanted.trials * len(wanted.policies)
     cap = services.settings.max_simulated_trials
     if n_trials > cap:
         raise Malformed(
-            f"truths × rounds × policies is {n_trials:,}, over the cap of {cap:,} (BENSEMBLE_MAX_SIMULATED_TRIALS); "
+            f"truths × trials × policies is {n_trials:,}, over the cap of {cap:,} (BENSEMBLE_MAX_SIMULATED_TRIALS); "
             "simulate fewer of them, or several times with different seeds",
-            pointer="/rounds",
+            pointer="/trials",
         )
 
 
@@ -107,7 +107,7 @@ def simulate_experiment(job: JobContext) -> None:
     try:
         curves = simulate(
             experiment,
-            rounds=wanted.rounds,
+            rounds=wanted.trials,
             policies=[_policy(experiment, each) for each in _policies(wanted)],
             truths=wanted.truths if wanted.truths is not None else wanted.n_draws or N_DRAWS,
             seed=wanted.seed,

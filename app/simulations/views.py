@@ -11,7 +11,9 @@ from app.web.job_view import job_state, job_view
 def simulation_view(session: Session, row: Simulation) -> SimulationOut:
     result = session.get(SimulationResult, row.id)
     status, error = job_state(session, row.job_id, result is not None)
-    return SimulationOut.of(row, result, status=status, error=error)
+    n_trials = row.request.get("trials", row.request.get("rounds"))
+    request = {**row.request, "trials": n_trials, "rounds": n_trials}
+    return SimulationOut.of(row, result, status=status, error=error, request=request)
 
 
 def simulation_job_view(services: Services, session: Session, *, job: Job, simulation: Simulation) -> SimulationJobOut:
