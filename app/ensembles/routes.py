@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from app.db import projects
 from app.db.jobs import ENDED
-from app.db.tables import Ensemble, EnsembleResult, Job, Prediction, Project
+from app.db.tables import Ensemble, EnsembleResult, Prediction, Project
 from app.ensembles.predict import request_prediction
 from app.ensembles.queries import finished_ensemble
 from app.ensembles.request import request_training
@@ -49,8 +49,8 @@ of_projects = APIRouter(prefix="/v1/projects", tags=["projects"], route_class=Ed
 @router.post(
     "/projects/{project_id}/ensembles", status_code=202, operation_id="train_ensemble", summary="Train an ensemble"
 )
-@waits(training_view, job=Job, ensemble=Ensemble)
-def post_ensemble(project_id: str, context: CanWrite[Project], wanted: TrainingIn, response: Response) -> TrainingOut:
+@waits(training_view, ensemble=Ensemble)
+def post_ensemble(project_id: str, context: CanWrite[Project], wanted: TrainingIn) -> TrainingOut:
     """Queues a training on all labels there are when it starts. Fresh from the seed unless `warm_start`. When the job
     has succeeded the new version is the project's current ensemble, unless another is pinned."""
     settings = context.services.settings
@@ -64,8 +64,7 @@ def post_ensemble(project_id: str, context: CanWrite[Project], wanted: TrainingI
         seed=wanted.seed,
         warm_start=wanted.warm_start,
     )
-    response.headers["Location"] = f"/v1/jobs/{training.job.id}"
-    return training_view(context.services, context.session, job=training.job, ensemble=training.ensemble)
+    return training_view(context.services, context.session, ensemble=training.ensemble)
 
 
 @router.get("/projects/{project_id}/ensembles", summary="List ensembles")
@@ -108,7 +107,7 @@ def get_file(ensemble_id: str, context: CanRead[Ensemble]) -> StreamingResponse:
 @router.post(
     "/ensembles/{ensemble_id}/predictions", status_code=202, operation_id="create_prediction", summary="Predict rows"
 )
-@waits(prediction_job_view, job=Job, prediction=Prediction)
+@waits(prediction_job_view, prediction=Prediction)
 def post_prediction(
     ensemble_id: str, context: CanRead[Ensemble], wanted: PredictionIn, response: Response
 ) -> PredictionJobOut:
@@ -116,9 +115,9 @@ def post_prediction(
     first 1,000 rows; `GET /v1/predictions/{id}` has the others, page by page, and all of them without that header."""
     with context.services.database.read() as session:
         project = session.get_one(Project, context.resource.project_id)
-    request = request_prediction(context.services, context.session, project, context.resource, wanted)
-    response.headers["Location"] = f"/v1/predictions/{request.prediction.id}"
-    return prediction_job_view(context.services, context.session, job=request.job, prediction=request.prediction)
+    prediction = request_prediction(context.services, context.session, project, context.resource, wanted)
+    response.headers["Location"] = f"/v1/predictions/{prediction.id}"
+    return prediction_job_view(context.services, context.session, prediction=prediction)
 
 
 @router.get("/predictions/{prediction_id}", summary="Get predictions")

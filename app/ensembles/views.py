@@ -4,11 +4,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.db import projects
-from app.db.tables import Ensemble, EnsembleResult, Job, Prediction, PredictionResult, Project
+from app.db.tables import Ensemble, EnsembleResult, Prediction, PredictionResult, Project
 from app.ensembles.predict import read_predictions
 from app.ensembles.schemas import CurvePoint, EnsembleOut, LearningCurve, PredictionJobOut, PredictionOut, TrainingOut
 from app.services import Services
-from app.web.job_view import job_state, job_view
+from app.web.job_view import job_state, view_of_job
 from app.web.paging import encode_cursor
 
 
@@ -29,12 +29,13 @@ def ensemble_view(session: Session, ensemble: Ensemble) -> EnsembleOut:
 AT_ONCE = 1000  # predicted rows a page
 
 
-def training_view(services: Services, session: Session, *, job: Job, ensemble: Ensemble) -> TrainingOut:
-    return TrainingOut(job=job_view(session, job), ensemble=ensemble_view(session, ensemble))
+def training_view(services: Services, session: Session, *, ensemble: Ensemble) -> TrainingOut:
+    return TrainingOut(job=view_of_job(session, ensemble.job_id), ensemble=ensemble_view(session, ensemble))
 
 
-def prediction_job_view(services: Services, session: Session, *, job: Job, prediction: Prediction) -> PredictionJobOut:
-    return PredictionJobOut(job=job_view(session, job), prediction=prediction_page(services, session, prediction))
+def prediction_job_view(services: Services, session: Session, *, prediction: Prediction) -> PredictionJobOut:
+    job = view_of_job(session, prediction.job_id)
+    return PredictionJobOut(job=job, prediction=prediction_page(services, session, prediction))
 
 
 def prediction_page(

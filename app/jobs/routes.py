@@ -15,7 +15,7 @@ from app.errors import Conflict, NotReady
 from app.queue import queue
 from app.services import Services
 from app.web.dependencies import CanRead, CanWrite, EdgeRoute
-from app.web.job_view import JobOut, job_view
+from app.web.job_view import JobOut, job_view, view_of_job
 from app.web.paging import Page, Paged, page_by_id
 from app.web.waiting import First, waits_for
 from app.web.watcher import News
@@ -56,7 +56,7 @@ def post_cancel(job_id: str, context: CanWrite[Job]) -> JobOut:
 
 
 def _as_it_is(services: Services, session: Session, first: First) -> JobOut:
-    return job_view(session, session.get_one(Job, first["id"]))
+    return view_of_job(session, first["id"])
 
 
 @router.post("/jobs/{job_id}/retry", operation_id="retry_job", summary="Try a job again")

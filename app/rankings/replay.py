@@ -11,7 +11,7 @@ from app.db.jobs import status_of
 from app.db.tables import EnsembleResult, Job, Pool, PoolData, Ranking, RankingResult
 from app.db.types import new_id
 from app.errors import Conflict
-from app.rankings.request import RankingRequest, enqueue_ranking, target_key
+from app.rankings.request import enqueue_ranking, target_key
 from app.services import Services
 from app.storage.errors import MissingObject
 
@@ -21,7 +21,7 @@ REPEATED = (
 )
 
 
-def replay_ranking(services: Services, session: Session, ranking: Ranking) -> RankingRequest:
+def replay_ranking(services: Services, session: Session, ranking: Ranking) -> Ranking:
     """Its rows of a target are copied before the transaction begins, so that writing them holds no lock."""
     ranking_id = new_id()
     with services.database.read() as before:

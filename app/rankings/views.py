@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.db.tables import Job, Ranking, RankingItem, RankingResult
+from app.db.tables import Ranking, RankingItem, RankingResult
 from app.pools.views import payloads_of
 from app.rankings.schemas import RankedItem, RankingJobOut, RankingOut
 from app.services import Services
 from app.web.csv import cell
-from app.web.job_view import job_state, job_view
+from app.web.job_view import job_state, view_of_job
 
 
 def ranking_view(
@@ -36,8 +36,9 @@ def ranked_items(services: Services, session: Session, ranking: Ranking, *, expl
     ]
 
 
-def ranking_job_view(services: Services, session: Session, *, job: Job, ranking: Ranking) -> RankingJobOut:
-    return RankingJobOut(job=job_view(session, job), ranking=ranking_view(services, session, ranking, with_items=True))
+def ranking_job_view(services: Services, session: Session, *, ranking: Ranking) -> RankingJobOut:
+    view = ranking_view(services, session, ranking, with_items=True)
+    return RankingJobOut(job=view_of_job(session, ranking.job_id), ranking=view)
 
 
 def ranking_csv(view: RankingOut, items: Sequence[RankedItem], *, explain: bool) -> str:

@@ -1,9 +1,9 @@
 """Rounds."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from sqlalchemy import select
 
-from app.db.tables import Job, Project, Round
+from app.db.tables import Project, Round
 from app.rankings.round_request import RoundIn, stored_round
 from app.rounds.close import close_round
 from app.rounds.open import open_round
@@ -18,13 +18,12 @@ router = APIRouter(prefix="/v1", tags=["rounds"], route_class=EdgeRoute)
 
 
 @router.post("/projects/{project_id}/rounds", status_code=202, operation_id="open_round", summary="Open a round")
-@waits(round_job_view, job=Job, round=Round)
-def post_round(project_id: str, context: CanWrite[Project], wanted: RoundIn, response: Response) -> RoundJobOut:
+@waits(round_job_view, round=Round)
+def post_round(project_id: str, context: CanWrite[Project], wanted: RoundIn) -> RoundJobOut:
     """Ranks the pool and queues the k best rows for annotators, who take them with `next`. When every item has been
     labelled or skipped by `overlap` annotators the round is complete, and a new ensemble is trained."""
     opened = open_round(context.session, context.resource, context.services.settings, stored_round(wanted))
-    response.headers["Location"] = f"/v1/jobs/{opened.job.id}"
-    return round_job_view(context.services, context.session, job=opened.job, round=opened.round)
+    return round_job_view(context.services, context.session, round=opened.round)
 
 
 @router.get("/projects/{project_id}/rounds", summary="List rounds")

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from app.db.tables import Job, PoolData, Ranking, Round, RoundItem
+from app.db.tables import PoolData, Ranking, Round, RoundItem
 from app.pools.views import payloads_of
 from app.rounds.advance import count_open
 from app.rounds.reserve import Reserved
 from app.rounds.schemas import NextItem, NextOut, RoundJobOut, RoundOut
 from app.services import Services
-from app.web.job_view import job_state, job_view
+from app.web.job_view import job_state, view_of_job
 
 
 def round_view(session: Session, round_: Round) -> RoundOut:
@@ -25,8 +25,9 @@ def round_view(session: Session, round_: Round) -> RoundOut:
     return RoundOut.of(round_, status=status, n_items=n_items, n_done=n_done, error=error)
 
 
-def round_job_view(services: Services, session: Session, *, job: Job, round: Round) -> RoundJobOut:
-    return RoundJobOut(job=job_view(session, job), round=round_view(session, round))
+def round_job_view(services: Services, session: Session, *, round: Round) -> RoundJobOut:
+    job_id = session.get_one(Ranking, round.ranking_id).job_id
+    return RoundJobOut(job=view_of_job(session, job_id), round=round_view(session, round))
 
 
 def next_view(services: Services, session: Session, round_: Round, reserved: Sequence[Reserved]) -> NextOut:

@@ -1,9 +1,9 @@
 """Simulations of experiments."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from sqlalchemy import select
 
-from app.db.tables import Experiment, Job, Simulation
+from app.db.tables import Experiment, Simulation
 from app.simulations.schemas import SimulationIn, SimulationJobOut, SimulationOut
 from app.simulations.simulate import check_simulation, request_simulation
 from app.simulations.views import simulation_job_view, simulation_view
@@ -20,17 +20,14 @@ router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
     operation_id="create_simulation",
     summary="Simulate an experiment",
 )
-@waits(simulation_job_view, job=Job, simulation=Simulation)
+@waits(simulation_job_view, simulation=Simulation)
 @computes
-def post_simulation(
-    experiment_id: str, context: CanWrite[Experiment], wanted: SimulationIn, response: Response
-) -> SimulationJobOut:
+def post_simulation(experiment_id: str, context: CanWrite[Experiment], wanted: SimulationIn) -> SimulationJobOut:
     """How much will be known after how many trials, and what adaptive designs gain over random, fixed or staircase
     ones: truths × trials × policies on simulated participants. All policies get the same truths and the same luck."""
     check_simulation(context.services, context.resource, wanted)
-    request = request_simulation(context.session, experiment_id, wanted)
-    response.headers["Location"] = f"/v1/jobs/{request.job.id}"
-    return simulation_job_view(context.services, context.session, job=request.job, simulation=request.simulation)
+    simulation = request_simulation(context.session, experiment_id, wanted)
+    return simulation_job_view(context.services, context.session, simulation=simulation)
 
 
 @router.get("/experiments/{experiment_id}/simulations", summary="List an experiment's simulations")

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.db.tables import Experiment, Job, Simulation, SimulationResult
+from app.db.tables import Experiment, Simulation, SimulationResult
 from app.db.types import new_id
 from app.errors import Conflict, Malformed
 from app.experiments.refusals import refusals
@@ -21,13 +21,7 @@ from bensemble_core.design.simulate import check_truth
 from bensemble_core.design.spec.spaces import Variable
 from bensemble_core.errors import BensembleError
 
-N_DRAWS = 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class SimulationRequest:
-    job: Job
-    simulation: Simulation
+N_DRAWS = 20  # truths, where none are given
 
 
 def check_simulation(services: Services, row: Experiment, wanted: SimulationIn) -> None:
@@ -68,7 +62,7 @@ def _check_start(variable: Variable, start: float, *, pointer: str) -> None:
         variable.encode(start)
 
 
-def request_simulation(session: Session, experiment_id: str, wanted: SimulationIn) -> SimulationRequest:
+def request_simulation(session: Session, experiment_id: str, wanted: SimulationIn) -> Simulation:
     row = session.get_one(Experiment, experiment_id)
     simulation_id = new_id()
     payload = {"simulation_id": simulation_id}
@@ -82,7 +76,7 @@ def request_simulation(session: Session, experiment_id: str, wanted: SimulationI
     )
     session.add(simulation)
     session.flush()
-    return SimulationRequest(job=job, simulation=simulation)
+    return simulation
 
 
 def _policies(wanted: SimulationIn) -> list[PolicyIn]:

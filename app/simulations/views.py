@@ -2,10 +2,10 @@
 
 from sqlalchemy.orm import Session
 
-from app.db.tables import Job, Simulation, SimulationResult
+from app.db.tables import Simulation, SimulationResult
 from app.services import Services
 from app.simulations.schemas import SimulationJobOut, SimulationOut
-from app.web.job_view import job_state, job_view
+from app.web.job_view import job_state, view_of_job
 
 
 def simulation_view(session: Session, row: Simulation) -> SimulationOut:
@@ -16,5 +16,6 @@ def simulation_view(session: Session, row: Simulation) -> SimulationOut:
     return SimulationOut.of(row, result, status=status, error=error, request=request)
 
 
-def simulation_job_view(services: Services, session: Session, *, job: Job, simulation: Simulation) -> SimulationJobOut:
-    return SimulationJobOut(job=job_view(session, job), simulation=simulation_view(session, simulation))
+def simulation_job_view(services: Services, session: Session, *, simulation: Simulation) -> SimulationJobOut:
+    job = view_of_job(session, simulation.job_id)
+    return SimulationJobOut(job=job, simulation=simulation_view(session, simulation))

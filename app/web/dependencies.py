@@ -167,7 +167,8 @@ class EdgeRoute(APIRoute):
         return ending
 
     def _rendered(self, answer: Any, prepared: Response | None) -> Response:
-        """As FastAPI would; `prepared` carries the headers that the endpoint has set."""
+        """As FastAPI would; `prepared` carries the headers that the endpoint has set. Work that is accepted is found at
+        its job, unless the endpoint says where else."""
         status = (prepared.status_code if prepared is not None else None) or self.status_code or 200
         if status == 204:
             response = Response(status_code=status)
@@ -175,6 +176,8 @@ class EdgeRoute(APIRoute):
             body = self._model.dump_json(self._model.validate_python(answer, from_attributes=True), by_alias=True)
             response = Response(body, status, media_type="application/json")
         response.headers.raw.extend(prepared.headers.raw if prepared is not None else ())
+        if status == 202:
+            response.headers.setdefault("Location", f"/v1/jobs/{answer.job.id}")
         return response
 
     @cached_property
