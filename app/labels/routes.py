@@ -1,5 +1,6 @@
 """Labels: append-only events, and what they add up to."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -7,9 +8,9 @@ from fastapi.responses import StreamingResponse
 
 from app.db.tables import Project, Round
 from app.labels.record import in_round, read_labels, record_labels
-from app.labels.schemas import ConsensusOut, LabelOut, LabelsIn, LabelsOut, RoundLabelsIn
+from app.labels.schemas import ConsensusOut, LabelOut, LabelsIn, LabelsOut, RoundLabelIn, RoundLabelsIn
 from app.labels.views import label_lines, label_page, labels_view, labels_with_jobs
-from app.web.dependencies import CanLabel, CanRead, EdgeRoute
+from app.web.dependencies import CanLabel, CanRead, Context, EdgeRoute
 from app.web.paging import Page, Paged
 from app.web.waiting import First, waits_for
 
@@ -29,15 +30,7 @@ def post_labels(project_id: str, context: CanLabel[Project], wanted: LabelsIn) -
     `triggered` names the trainings that these labels set off; with `Prefer: wait` the answer comes when they have
     ended, and `jobs` says how."""
     labels = read_labels(wanted.labels, cap=context.services.settings.max_labels_per_request)
-    recorded = record_labels(
-        context.services,
-        context.session,
-        context.resource,
-        [(label.pool_id, label) for label in labels],
-        default_annotator=context.caller.name,
-        key_id=context.caller.key_id or None,
-    )
-    return labels_view(recorded.labels, recorded.triggered)
+    return _record(context, context.resource, [(label.pool_id, label) for label in labels])
 
 
 @router.get(
@@ -73,13 +66,14 @@ def post_round_labels(round_id: str, context: CanLabel[Round], wanted: RoundLabe
     with context.services.database.read() as session:
         project = session.get_one(Project, context.resource.project_id)
     labels = read_labels(wanted.labels, cap=context.services.settings.max_labels_per_request)
+    return _record(context, project, in_round(context.resource, labels), within=context.resource)
+
+
+def _record(
+    context: Context[Any], project: Project, said: Sequence[tuple[str, RoundLabelIn]], within: Round | None = None
+) -> LabelsOut:
+    annotator, key_id = context.caller.name, context.caller.key_id or None
     recorded = record_labels(
-        context.services,
-        context.session,
-        project,
-        in_round(context.resource, labels),
-        default_annotator=context.caller.name,
-        key_id=context.caller.key_id or None,
-        within=context.resource,
+        context.services, context.session, project, said, default_annotator=annotator, key_id=key_id, within=within
     )
     return labels_view(recorded.labels, recorded.triggered)

@@ -11,7 +11,7 @@ from app.db import consensus
 from app.db.tables import Job, Label, PoolData, Project
 from app.labels.schemas import ConsensusOut, LabelOut, LabelsOut
 from app.services import Services
-from app.web.csv import cell, line
+from app.web.csv import cell, lines
 from app.web.job_view import job_view
 from app.web.paging import Page, Paging, encode_cursor
 from app.web.waiting import First
@@ -64,10 +64,10 @@ def _keys(services: Services, session: Session, places: list[tuple[str, int]]) -
 def label_lines(services: Services, project: Project, *, history: bool) -> Iterator[str]:
     """Page by page, each in a transaction of its own: none is open while the client reads."""
     fields = list((LabelOut if history else ConsensusOut).model_fields)
-    yield line(fields)
+    yield lines([fields])
     page: Page[Any] | None = None
     while page is None or page.next_cursor is not None:
         paging = Paging(cursor=page.next_cursor if page else None, limit=EXPORT_AT_ONCE)
         with services.database.read() as session:
             page = label_page(services, session, project, paging, history=history)
-        yield "".join(line([cell(getattr(item, name)) for name in fields]) for item in page.items)
+        yield lines([cell(getattr(item, name)) for name in fields] for item in page.items)

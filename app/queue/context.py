@@ -117,7 +117,7 @@ class JobContext:
             raise RuntimeError("finish() was called twice")
         with self._holding_project() as session:
             # refuse a late worker before its rows collide with the newer ones, and one whose pool was just deleted
-            if queue.look(session, self.job_id, self.token).cancel_requested:
+            if queue.look(session, self.job_id, self.token):
                 raise Cancelled
             yield session
             queue.finish(session, self.job_id, self.token, result, progress=storable(self._progress))

@@ -1,8 +1,6 @@
 """`bensemble rank`: an ensemble file and a file of rows in, CSV out; the scores that REST gives, with no service."""
 
 import argparse
-import csv
-import io
 import json
 import math
 import sys
@@ -21,6 +19,7 @@ from app.settings import get_settings
 from app.storage.objects import Objects
 from app.storage.readers import BadData, Batch, Features, Kind, Reader, kind_of, open_reader, unused_note
 from app.storage.texts import Texts, TextWriter
+from app.web.csv import lines
 from bensemble_core.acquisition import resolve_pair
 from bensemble_core.options import seed_of
 from bensemble_core.ranking.scoring import CHUNK_ROWS
@@ -94,7 +93,9 @@ def _rank(arguments: argparse.Namespace) -> str:
         )
         for note in [*([unused_note(reader.unused)] if reader.unused else []), *chosen.notes]:
             print(f"note: {note}", file=sys.stderr)
-        return _csv(chosen.rows.tolist(), keys.of(chosen.rows.numpy()), chosen.scores.tolist())
+        found = zip(chosen.rows.tolist(), keys.of(chosen.rows.numpy()), chosen.scores.tolist(), strict=True)
+        ranked = ([i, row, key, repr(score)] for i, (row, key, score) in enumerate(found, 1))
+        return lines([["rank", "row", "key", "score"], *ranked])
 
 
 def _named(kind: str, text: str | None) -> Any:
@@ -235,13 +236,3 @@ class _Progress:
 
     def show(self, n_rows: int) -> None:
         self._bars.update(self._task, completed=n_rows)
-
-
-def _csv(rows: list[int], keys: list[str], scores: list[float]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["rank", "row", "key", "score"])
-    writer.writerows(
-        [i + 1, row, key, repr(score)] for i, (row, key, score) in enumerate(zip(rows, keys, scores, strict=True))
-    )
-    return text.getvalue()

@@ -1,9 +1,8 @@
 """Rankings as the API shows them."""
 
-import csv
-import io
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -12,7 +11,7 @@ from app.db.tables import Ranking, RankingItem, RankingResult
 from app.pools.views import payloads_of
 from app.rankings.schemas import RankedItem, RankingJobOut, RankingOut
 from app.services import Services
-from app.web.csv import cell
+from app.web.csv import cell, lines
 from app.web.job_view import job_state, view_of_job
 
 
@@ -42,12 +41,10 @@ def ranking_job_view(services: Services, session: Session, *, ranking: Ranking) 
 
 
 def ranking_csv(view: RankingOut, items: Sequence[RankedItem], *, explain: bool) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["rank", "row", "key", "score", "payload", "value", "measure", *["explanation"] * explain])
+    rows: list[list[Any]] = [["rank", "row", "key", "score", "payload", "value", "measure", *["explanation"] * explain]]
     for item in items:
         payload = item.payload if isinstance(item.payload, str) or item.payload is None else json.dumps(item.payload)
         why = json.dumps(item.explanation) if item.explanation is not None else None
         known = [item.rank, item.row, cell(item.key), item.score, cell(payload), item.value, view.measure]
-        writer.writerow([*known, *[why] * explain])
-    return buffer.getvalue()
+        rows.append([*known, *[why] * explain])
+    return lines(rows)

@@ -1,9 +1,8 @@
 """Sessions, proposals and observations as the API shows them."""
 
-import csv
-import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from fastapi import Response
 from sqlalchemy import func, select
@@ -17,7 +16,7 @@ from app.sessions.propose import Expensive
 from app.sessions.read_trials import Columns
 from app.sessions.record import Recorded
 from app.sessions.schemas import ExpensiveOut, ObservationOut, ProposalBase, ProposalOut, SessionOut, TrialOut
-from app.web.csv import cell
+from app.web.csv import cell, lines
 from app.web.job_view import job_view
 from app.web.waiting import First
 
@@ -91,19 +90,17 @@ def followed_view(services: Services, session: Session, first: First) -> Observa
 def trials_csv(trials: list[TrialOut], columns: Columns) -> str:
     """One line an observation; designs, outcomes and parameters have a column each, also where nothing was observed."""
     designs, outcomes, parameters = columns
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
     learnt = [f"{name}_{what}" for name in parameters for what in ("mean", "sd")]
     figures = ("eig", "entropy_drop", "kl", "surprise", "log_evidence")
     fields = (*figures, "proposal_id", "client_id", "created_at", "is_stale")
-    writer.writerow(["n", *designs, *outcomes, *learnt, *fields])
+    rows: list[Iterable[Any]] = [["n", *designs, *outcomes, *learnt, *fields]]
     for each in trials:
         known = each.posterior or {}
         believed = [getattr(known.get(name), what, None) for name in parameters for what in ("mean", "sd")]
         ran = [each.design.get(name) for name in designs] + [each.outcome.get(name) for name in outcomes]
         plain = [value if not isinstance(value, dict) else json.dumps(value) for value in ran]
-        writer.writerow(map(cell, [each.n, *plain, *believed, *(getattr(each, name) for name in fields)]))
-    return buffer.getvalue()
+        rows.append(map(cell, [each.n, *plain, *believed, *(getattr(each, name) for name in fields)]))
+    return lines(rows)
 
 
 def proposed_view(services: Services, session: Session, first: First) -> ExpensiveOut | Response:

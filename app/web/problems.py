@@ -15,7 +15,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 
-from app.errors import Conflict, Malformed, NotFound, NotReady, Problem, ProblemResponse, TooLarge, problem_response
+from app.errors import (
+    Conflict,
+    Malformed,
+    NotFound,
+    NotReady,
+    Problem,
+    ProblemResponse,
+    TooLarge,
+    json_pointer,
+    problem_response,
+)
 from app.storage.errors import StorageError
 from app.web.fields import WITHOUT_NUL
 
@@ -147,7 +157,7 @@ def _pointer(error: dict[str, Any], body: Any) -> str:
         path = []
     elif isinstance(body, dict):
         path = _within(body, path, is_missing=error["type"] == "missing")
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
+    return json_pointer(*path)
 
 
 def _within(body: Any, path: list[Any], *, is_missing: bool) -> list[Any]:
