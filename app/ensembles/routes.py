@@ -23,6 +23,7 @@ from app.ensembles.schemas import (
     PredictionOut,
     TrainingIn,
     TrainingOut,
+    stored_training,
 )
 from app.ensembles.views import (
     AT_ONCE,
@@ -33,7 +34,7 @@ from app.ensembles.views import (
     training_view,
 )
 from app.errors import Conflict, NotFound
-from app.methods.schemas import as_json_or_none, posterior_of
+from app.methods.schemas import posterior_of
 from app.projects.create import check_training
 from app.projects.schemas import ProjectOut
 from app.projects.views import project_view
@@ -55,15 +56,7 @@ def post_ensemble(project_id: str, context: CanWrite[Project], wanted: TrainingI
     has succeeded the new version is the project's current ensemble, unless another is pinned."""
     settings = context.services.settings
     check_training(context.resource, wanted.posterior or posterior_of(context.resource.posterior), settings)
-    training = request_training(
-        context.session,
-        context.resource,
-        settings,
-        posterior=as_json_or_none(wanted.posterior),
-        n_members=wanted.n_members,
-        seed=wanted.seed,
-        warm_start=wanted.warm_start,
-    )
+    training = request_training(context.session, context.resource, settings, **stored_training(wanted))
     return training_view(context.services, context.session, ensemble=training.ensemble)
 
 

@@ -5,7 +5,8 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from bensemble_core.acquisition import resolve_pair
 from bensemble_core.options import seed_of
 from bensemble_core.ranking.scoring import CHUNK_ROWS
 
-BAD_USAGE = 2
+BAD_USAGE = 2  # exit code
 
 
 def rank_files(arguments: argparse.Namespace) -> int:
@@ -71,12 +72,12 @@ def _rank(arguments: argparse.Namespace) -> str:
             raise bc.InvalidOption(f"k = {arguments.k} rows were asked for and {arguments.pool} has {reader.n_rows}")
         target = _target(arguments.target, ensemble, arguments.seed)
         parts = []
-        with _Progress(reader) as progress:
+        with _progress(reader) as show:
             for first_row, x in _chunks(keys.noting(reader)):
                 rows = x.reshape(len(x), *shape)
                 part = bc.score(ensemble, rows, acquisition, seed=arguments.seed, first_row=first_row, target=target)
                 parts.append(part)
-                progress.show(first_row + len(x))
+                show(first_row + len(x))
 
         def gather(rows: torch.Tensor) -> Features:
             source.seek(0)
@@ -215,24 +216,14 @@ class _Keys:
         return [key.decode() for key in Texts(objects, "keys.bin", "keys.offsets.npy").take(rows)]
 
 
-class _Progress:
-    """A bar on standard error, if that is a terminal."""
+@contextmanager
+def _progress(reader: Reader) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, if that is a terminal; called with the rows that are done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    def __init__(self, reader: Reader) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bars.add_task("scoring rows", total=reader.n_rows)
-
-    def __enter__(self) -> "_Progress":
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def show(self, n_rows: int) -> None:
-        self._bars.update(self._task, completed=n_rows)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task("scoring rows", total=reader.n_rows)
+        yield lambda n_rows: bars.update(task, completed=n_rows)

@@ -244,11 +244,7 @@ def write_proposals(
             se=made.se,
             method=made.method,
             details={
-                "joint_eig": made.joint_eig,
-                "score": made.score,
-                "cost": made.cost,
-                "utility": made.utility,
-                "note": made.note,
+                **{name: getattr(made, name) for name in ("joint_eig", "score", "cost", "utility", "note")},
                 "chosen": made.reason,
                 "runner_up": None if made.runner_up is None else asdict(made.runner_up),
                 "stop": draft.stop,
@@ -288,8 +284,8 @@ def _propose_once(services: Services, job: JobContext, wanted: ProposalIn, resul
         raise Conflict("the session was closed before its proposal was computed")
     experiment = experiment_of(services, state)
     if own := pending_of(state, wanted.client_id):
-        told = [_told(row) for row in as_asked(experiment, own, wanted)]
-        with job.finish({**result, "proposals": told}):
+        summaries = [_summary(row) for row in as_asked(experiment, own, wanted)]
+        with job.finish({**result, "proposals": summaries}):
             return
     pending = [proposal.design for proposal in state.pending]
     draft = draft_proposals(experiment, state.observations, len(state.prior), pending, wanted)
@@ -299,17 +295,9 @@ def _propose_once(services: Services, job: JobContext, wanted: ProposalIn, resul
     with job.finish(result) as session:
         sessions.take(session, state, observes=False)
         rows = write_proposals(session, state, draft, wanted, revision=state.revision)
-        result["proposals"] = [_told(row) for row in rows]
+        result["proposals"] = [_summary(row) for row in rows]
 
 
-def _told(row: Proposal) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "design": row.design,
-        "eig": row.eig,
-        "se": row.se,
-        "method": row.method,
-        "note": row.details.get("note"),
-        "runner_up": row.details["runner_up"],
-        "stop": row.details["stop"],
-    }
+def _summary(row: Proposal) -> dict[str, Any]:
+    columns = {name: getattr(row, name) for name in ("id", "design", "eig", "se", "method")}
+    return {**columns, **{name: row.details.get(name) for name in ("note", "runner_up", "stop")}}

@@ -7,7 +7,7 @@ from app.experiments.refusals import refusals
 from app.services import Services
 from app.sessions import state as sessions
 from app.sessions.learn_outcome import PATIENCE, stop_state
-from app.sessions.read_experiment import experiment_of
+from app.sessions.read_experiment import read_session
 from app.sessions.schemas import EigOut, EstimateOut, GridOut, MarginalOut, PosteriorOut, StandingOut
 from app.sessions.state import State
 from bensemble_core import design
@@ -19,12 +19,7 @@ LONGEST = 60  # times as long as a proposal may take: who asks for a posterior a
 
 
 def _read(services: Services, session_id: str) -> tuple[State, design.Experiment]:
-    def attempt() -> tuple[State, design.Experiment]:
-        with services.database.read() as session:
-            state = sessions.read(session, session_id)
-        return state, experiment_of(services, state)
-
-    return sessions.settle(None, attempt)
+    return sessions.settle(None, lambda: read_session(services, session_id))
 
 
 def read_posterior(services: Services, session_id: str, form: Form, *, n: int, seed: int, mass: float) -> PosteriorOut:

@@ -121,12 +121,5 @@ def _policy(experiment: design.Experiment, wanted: PolicyIn) -> Policy:
     designs = tuple(wanted.designs)
     if wanted.name == "fixed" and not designs:
         designs = (experiment.propose()[0].design,)
-    return Policy(
-        name=wanted.name,
-        designs=designs,
-        variable=experiment.spec.model.space.names[0] if wanted.name == "staircase" else "",
-        start=wanted.start,
-        step=wanted.step,
-        down=wanted.down,
-        harder=wanted.harder,
-    )
+    variable = experiment.spec.model.space.names[0] if wanted.name == "staircase" else ""
+    return Policy(designs=designs, variable=variable, **wanted.model_dump(exclude={"designs"}))
