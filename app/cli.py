@@ -19,6 +19,7 @@ from app.supervisor import EX_CONFIG, Command, Supervisor
 
 if TYPE_CHECKING:
     from app.db.engine import Database
+    from app.settings import Settings
 
 WORKERS = {"trainer": "train,simulate", "scorer": "ingest,score,design"}
 """Of `up`, with their queues: a simulation takes long, and no participant's proposal is to wait for it."""
@@ -26,6 +27,10 @@ SWEEP_SECONDS = 600.0
 """How often a worker asks whether the storage wants sweeping."""
 
 logger = logging.getLogger(__name__)
+
+
+class Unusable(Exception):
+    """A command can't do what it was asked for; the text is for the operator."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,9 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        if (told := _explain(error)) is None:
+        if (reason := _explain(error)) is None:
             raise
-        print(f"bensemble: {told}", file=sys.stderr)
+        print(f"bensemble: {reason}", file=sys.stderr)
         return EX_CONFIG
 
 
@@ -55,6 +60,8 @@ def _explain(error: Exception) -> str | None:
     from app.errors import Problem
     from app.storage.errors import StorageError
 
+    if isinstance(error, Unusable):
+        return str(error)
     if isinstance(error, ValidationError) and error.title == "Settings":
         first = error.errors()[0]
         if not first["loc"]:  # of settings that don't go together; the text names them
@@ -134,24 +141,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    from app.db.engine import Database
-    from app.db.migrate import migrate
     from app.services import open_objects
-    from app.settings import get_settings, warn_of_unknown
-    from app.web.serving.logs import configure_logs
 
-    settings = get_settings()
-    configure_logs(settings.log_level, settings.log_format)
-    warn_of_unknown(os.environ)
-    listener, problem = _listen(settings.host, settings.port)
-    if listener is None:
-        print(problem, file=sys.stderr)
-        return EX_CONFIG
-    port = listener.getsockname()[1]
-    listener.close()
+    settings = _settings_with_logs()
+    with _listen(settings.host, settings.port) as listener:
+        port = listener.getsockname()[1]
     open_objects(settings).ping()
-    database = Database.connect(settings.database_url)
-    migrate(database)
+    database = _migrated(settings.database_url)
     first_key = _first_key(database)
     database.dispose()
     url = f"http://{_reachable(settings.host)}:{port}"
@@ -164,6 +160,16 @@ def _up(arguments: argparse.Namespace) -> int:
             **{name: Command(argv=[*me, "worker", "--queues", queues]) for name, queues in WORKERS.items()},
         }
     ).run()
+
+
+def _settings_with_logs() -> "Settings":
+    from app.settings import get_settings, warn_of_unknown
+    from app.web.serving.logs import configure_logs
+
+    settings = get_settings()
+    configure_logs(settings.log_level, settings.log_format)
+    warn_of_unknown(os.environ)
+    return settings
 
 
 def _first_key(database: "Database") -> str | None:
@@ -205,7 +211,7 @@ def _reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
 
 
-def _listen(host: str, port: int) -> tuple[socket.socket | None, str]:
+def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -213,22 +219,15 @@ def _listen(host: str, port: int) -> tuple[socket.socket | None, str]:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        return None, f"bensemble: cannot listen on {host}:{port} ({error.strerror}); set BENSEMBLE_PORT to a free port"
-    return listener, ""
+        reason = f"cannot listen on {host}:{port} ({error.strerror}); set BENSEMBLE_PORT to a free port"
+        raise Unusable(reason) from error
+    return listener
 
 
 def _api(arguments: argparse.Namespace) -> int:
-    from app.settings import get_settings, warn_of_unknown
-    from app.web.serving.logs import configure_logs
-
-    settings = get_settings()
-    configure_logs(settings.log_level, settings.log_format)
-    warn_of_unknown(os.environ)
+    settings = _settings_with_logs()
     _look_at_schema(settings.database_url)
-    listener, problem = _listen(settings.host, settings.port)
-    if listener is None:
-        print(problem, file=sys.stderr)
-        return EX_CONFIG
+    listener = _listen(settings.host, settings.port)
     import uvicorn  # after the port is known to be free: the application takes seconds to import
 
     from app.main import create_app
@@ -268,27 +267,19 @@ def _worker(arguments: argparse.Namespace) -> int:
 
     from app.housekeeping.sweep import queue_sweep
     from app.queue.handlers import HANDLERS, QUEUES
-    from app.queue.worker import run_worker
+    from app.queue.worker import Worker
     from app.schedules.fire import tick
-    from app.settings import get_settings, warn_of_unknown
-    from app.web.serving.logs import configure_logs
+    from app.settings import get_settings
 
     queues = [name.strip() for name in arguments.queues.split(",") if name.strip()]
     unknown = [name for name in queues if name not in QUEUES]
     if unknown or not queues:
-        known = ", ".join(QUEUES)
-        print(f"bensemble: no queue {', '.join(map(repr, unknown))}; there are {known}", file=sys.stderr)
-        return EX_CONFIG
+        raise Unusable(f"no queue {', '.join(map(repr, unknown))}; there are {', '.join(QUEUES)}")
     if arguments.device:
         os.environ["BENSEMBLE_DEVICE"] = arguments.device
         get_settings.cache_clear()
-    settings = get_settings()
-    configure_logs(settings.log_level, settings.log_format)
-    warn_of_unknown(os.environ)
-
-    if (problem := _device_problem(settings.device)) is not None:
-        print(problem, file=sys.stderr)
-        return EX_CONFIG
+    settings = _settings_with_logs()
+    _check_device(settings.device)
     swept_at = -SWEEP_SECONDS
 
     def now_and_then(database: "Database") -> None:
@@ -299,7 +290,7 @@ def _worker(arguments: argparse.Namespace) -> int:
             swept_at = time.monotonic()
 
     preload = [module for name in queues for module in QUEUES[name]]
-    run_worker(settings, queues, HANDLERS, tick=now_and_then, preload=preload)
+    Worker(settings, queues, handlers=HANDLERS, tick=now_and_then, preload=preload).run_until_signal()
     return 0
 
 
@@ -314,40 +305,35 @@ except BensembleError as error:
 """
 
 
-def _device_problem(device: str) -> str | None:
+def _check_device(device: str) -> None:
     """Tried in a process of its own: this one stays free of torch. A worker that can't compute must not take jobs."""
-    if device in ("auto", "cpu"):
-        return None
-    trial = subprocess.run(
-        [sys.executable, "-c", _TRY_DEVICE, device],
-        capture_output=True,
-        text=True,
-    )
-    if trial.returncode == 0:
-        return None
-    return f"bensemble: BENSEMBLE_DEVICE: {trial.stderr.strip().splitlines()[-1]}, or auto"
+    if device not in ("auto", "cpu"):
+        trial = subprocess.run([sys.executable, "-c", _TRY_DEVICE, device], capture_output=True, text=True)
+        if trial.returncode != 0:
+            raise Unusable(f"BENSEMBLE_DEVICE: {trial.stderr.strip().splitlines()[-1]}, or auto")
+
+
+def _migrated(database_url: str) -> "Database":
+    from app.db.engine import Database
+    from app.db.migrate import migrate
+
+    database = Database.connect(database_url)
+    migrate(database)
+    return database
 
 
 def _migrate(arguments: argparse.Namespace) -> int:
-    from app.db.engine import Database
-    from app.db.migrate import migrate
     from app.settings import get_settings
 
-    database = Database.connect(get_settings().database_url)
-    migrate(database)
-    database.dispose()
+    _migrated(get_settings().database_url).dispose()
     return 0
 
 
 def _create_key(arguments: argparse.Namespace) -> int:
-    from app.db.engine import Database
-    from app.db.migrate import migrate
     from app.settings import get_settings
     from app.web.auth import DEFAULT_SCOPE, create_key
 
-    database = Database.connect(get_settings().database_url)
-    migrate(database)
-    with database.write() as session:
+    with _migrated(get_settings().database_url).write() as session:
         _, secret = create_key(
             session, name=arguments.name, scopes=arguments.scope or [DEFAULT_SCOPE], project_ids=arguments.project
         )

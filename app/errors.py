@@ -107,6 +107,11 @@ def problem_response(problem: Problem) -> JSONResponse:
     return ProblemResponse(problem.body(), problem.status, headers=problem.headers)
 
 
+def json_pointer(*parts: object) -> str:
+    """RFC 6901"""
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'limit'?`, or nothing if no known name is near."""
     near = get_close_matches(name[:SHOWN], list(known), n=1)

@@ -1,9 +1,8 @@
 """What a process of the service holds open: the database, the object storage, pools and experiments already opened."""
 
-import threading
-from collections import OrderedDict
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
 from app.compute import Compute
@@ -29,16 +28,10 @@ class Services:
     settings: Settings
     database: Database
     objects: Objects
-    _pools: "OrderedDict[str, Pool]" = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def open(cls, settings: Settings) -> "Services":
-        return cls(
-            settings=settings,
-            database=Database.connect(settings.database_url),
-            objects=open_objects(settings),
-        )
+        return cls(settings=settings, database=Database.connect(settings.database_url), objects=open_objects(settings))
 
     @cached_property
     def compute(self) -> Compute:
@@ -47,18 +40,10 @@ class Services:
     def pool(self, data: PoolData) -> Pool:
         return self.pool_at(data.prefix)
 
-    def pool_at(self, prefix: str) -> Pool:
-        """The memory-mapped files of a pool; they never change, so an opened one is kept."""
-        with self._lock:
-            if prefix in self._pools:
-                self._pools.move_to_end(prefix)
-                return self._pools[prefix]
-        opened = Pool.open(self.objects, prefix)
-        with self._lock:
-            self._pools[prefix] = opened
-            while len(self._pools) > OPEN_POOLS:
-                self._pools.popitem(last=False)
-        return opened
+    @cached_property
+    def pool_at(self) -> Callable[[str], Pool]:
+        """The memory-mapped files of the pool at a prefix; they never change, so an opened one is kept."""
+        return lru_cache(maxsize=OPEN_POOLS)(partial(Pool.open, self.objects))
 
 
 _opened: dict[tuple[str, str], Services] = {}

@@ -54,11 +54,11 @@ class Settings(BaseSettings):
     )
 
     design_threads: int = Field(4, ge=1, description="threads of the API that compute proposals and posteriors")
-    design_cache_bytes: int = Field(GIB, ge=0, description="memory for what experiments keep between rounds")
+    design_cache_bytes: int = Field(GIB, ge=0, description="memory for what experiments keep between trials")
     max_design_work: float = Field(3e9, gt=0, description="a proposal of more evaluations than this becomes a job")
     design_seconds: float = Field(2.0, gt=0, description="a proposal that computes for longer than this becomes a job")
     max_simulated_trials: int = Field(
-        1_000_000, ge=1, description="cap on truths × rounds × policies of one simulation"
+        1_000_000, ge=1, description="cap on truths × trials × policies of one simulation"
     )
 
     lease_seconds: float = Field(30.0, gt=0, description="a silent worker loses its job after this long")

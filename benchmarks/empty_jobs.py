@@ -3,7 +3,7 @@
 import sys
 
 from app.queue.context import JobContext
-from app.queue.worker import run_worker
+from app.queue.worker import Worker
 from app.settings import Settings
 
 QUEUE = "score"
@@ -16,4 +16,4 @@ def nothing(job: JobContext) -> None:
 
 
 if __name__ == "__main__":
-    run_worker(Settings.model_validate_json(sys.argv[1]), [QUEUE], HANDLERS)
+    Worker(Settings.model_validate_json(sys.argv[1]), [QUEUE], handlers=HANDLERS).run_until_signal()

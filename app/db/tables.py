@@ -270,7 +270,7 @@ class Experiment(Base):
 class DesignSession(Base):
     """One participant or sample. Its row is the lock of its proposals and observations, and nobody else's.
 
-    `version` counts every change, so that what was computed from an older state is not written; `round` counts only
+    `version` counts every change, so that what was computed from an older state is not written; `revision` counts only
     those of the observations, and is what a client sees. `last_n` is the newest number of an observation, also of one
     that was taken back: were it given again, a repeated undo would take back another outcome.
     """
@@ -283,7 +283,7 @@ class DesignSession(Base):
     seed: Mapped[int | None]
     prior: Mapped[dict[str, Any]]
     prior_observations: Mapped[list[Any]]  # {id, design, outcome} of other sessions, as they were when this one began
-    round: Mapped[int] = mapped_column(default=0)
+    revision: Mapped[int] = mapped_column("round", default=0)  # its older name
     version: Mapped[int] = mapped_column(default=0)
     last_n: Mapped[int] = mapped_column(default=0, server_default="0")
     token_digest: Mapped[str] = mapped_column(String(64), unique=True)

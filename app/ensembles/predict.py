@@ -3,14 +3,13 @@
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sqlalchemy.orm import Session
 
 from app.db import pools, projects
-from app.db.tables import Ensemble, EnsembleResult, Job, PoolData, Prediction, PredictionResult, Project
+from app.db.tables import Ensemble, EnsembleResult, PoolData, Prediction, PredictionResult, Project
 from app.db.types import new_id
 from app.ensembles.load import load_ensemble
 from app.ensembles.queries import finished_ensemble
@@ -23,15 +22,9 @@ from app.services import Services, job_services
 ROWS_AT_ONCE = 4096
 
 
-@dataclass(frozen=True, kw_only=True)
-class PredictionRequest:
-    job: Job
-    prediction: Prediction
-
-
 def request_prediction(
     services: Services, session: Session, project: Project, ensemble: Ensemble, wanted: PredictionIn
-) -> PredictionRequest:
+) -> Prediction:
     """Rows go to storage before the transaction begins, so that writing them holds no lock."""
     prediction_id = new_id()
     rows_key = None
@@ -58,7 +51,7 @@ def request_prediction(
     )
     session.add(prediction)
     session.flush()
-    return PredictionRequest(job=job, prediction=prediction)
+    return prediction
 
 
 def predict(job: JobContext) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from app.db import projects
 from app.db.jobs import ENDED
-from app.db.tables import Ensemble, EnsembleResult, Job, Prediction, Project
+from app.db.tables import Ensemble, EnsembleResult, Prediction, Project
 from app.ensembles.predict import request_prediction
 from app.ensembles.queries import finished_ensemble
 from app.ensembles.request import request_training
@@ -23,6 +23,7 @@ from app.ensembles.schemas import (
     PredictionOut,
     TrainingIn,
     TrainingOut,
+    stored_training,
 )
 from app.ensembles.views import (
     AT_ONCE,
@@ -33,13 +34,13 @@ from app.ensembles.views import (
     training_view,
 )
 from app.errors import Conflict, NotFound
-from app.methods.schemas import as_json_or_none, posterior_of
+from app.methods.schemas import posterior_of
 from app.projects.create import check_training
 from app.projects.schemas import ProjectOut
 from app.projects.views import project_view
-from app.web.dependencies import Context, EdgeRoute, on
-from app.web.paging import Cursor, Limit, Page, decode_cursor, page_by_id
-from app.web.problems import problems, problems_of_change
+from app.web.dependencies import CanRead, CanWrite, Context, EdgeRoute
+from app.web.paging import Cursor, Limit, Page, Paged, decode_cursor, page_by_id
+from app.web.problems import problems
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["ensembles"], route_class=EdgeRoute)
@@ -47,69 +48,40 @@ of_projects = APIRouter(prefix="/v1/projects", tags=["projects"], route_class=Ed
 
 
 @router.post(
-    "/projects/{project_id}/ensembles",
-    status_code=202,
-    responses=problems_of_change(404),
-    operation_id="train_ensemble",
-    summary="Train an ensemble",
+    "/projects/{project_id}/ensembles", status_code=202, operation_id="train_ensemble", summary="Train an ensemble"
 )
-@waits(training_view, job=Job, ensemble=Ensemble)
-def post_ensemble(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
-    wanted: TrainingIn,
-    response: Response,
-) -> TrainingOut:
+@waits(training_view, ensemble=Ensemble)
+def post_ensemble(project_id: str, context: CanWrite[Project], wanted: TrainingIn) -> TrainingOut:
     """Queues a training on all labels there are when it starts. Fresh from the seed unless `warm_start`. When the job
     has succeeded the new version is the project's current ensemble, unless another is pinned."""
     settings = context.services.settings
     check_training(context.resource, wanted.posterior or posterior_of(context.resource.posterior), settings)
-    training = request_training(
-        context.session,
-        context.resource,
-        settings,
-        posterior=as_json_or_none(wanted.posterior),
-        n_members=wanted.n_members,
-        seed=wanted.seed,
-        warm_start=wanted.warm_start,
-    )
-    response.headers["Location"] = f"/v1/jobs/{training.job.id}"
-    return training_view(context.services, context.session, job=training.job, ensemble=training.ensemble)
+    training = request_training(context.session, context.resource, settings, **stored_training(wanted))
+    return training_view(context.services, context.session, ensemble=training.ensemble)
 
 
-@router.get("/projects/{project_id}/ensembles", responses=problems(404), summary="List ensembles")
-def list_ensembles(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
-    cursor: Cursor = None,
-    limit: Limit = 100,
-) -> Page[EnsembleOut]:
+@router.get("/projects/{project_id}/ensembles", summary="List ensembles")
+def list_ensembles(project_id: str, context: CanRead[Project], paging: Paged) -> Page[EnsembleOut]:
     query = select(Ensemble).where(Ensemble.project_id == project_id)
-    return page_by_id(
-        context.session, query, Ensemble.id, cursor, limit, lambda row: ensemble_view(context.session, row)
-    )
+    return page_by_id(context.session, query, paging, lambda row: ensemble_view(context.session, row))
 
 
-@router.get("/ensembles/{ensemble_id}", responses=problems(404), summary="Get an ensemble")
-def get_ensemble(
-    ensemble_id: str, context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")]
-) -> EnsembleOut:
+@router.get("/ensembles/{ensemble_id}", summary="Get an ensemble")
+def get_ensemble(ensemble_id: str, context: CanRead[Ensemble]) -> EnsembleOut:
     return ensemble_view(context.session, context.resource)
 
 
 @router.get(
     "/ensembles/{ensemble_id}/file",
     responses={
-        **problems(404, 409),
+        **problems(409),
         200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
     },
     response_class=StreamingResponse,
     operation_id="download_ensemble",
     summary="Download an ensemble",
 )
-def get_file(
-    ensemble_id: str, context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")]
-) -> StreamingResponse:
+def get_file(ensemble_id: str, context: CanRead[Ensemble]) -> StreamingResponse:
     """A safetensors file: `bensemble_core.load(path)` reads it, and `bensemble rank --ensemble` ranks with it."""
     with context.services.database.read() as session:
         result = session.get(EnsembleResult, ensemble_id)
@@ -126,32 +98,25 @@ def get_file(
 
 
 @router.post(
-    "/ensembles/{ensemble_id}/predictions",
-    status_code=202,
-    responses=problems_of_change(404),
-    operation_id="create_prediction",
-    summary="Predict rows",
+    "/ensembles/{ensemble_id}/predictions", status_code=202, operation_id="create_prediction", summary="Predict rows"
 )
-@waits(prediction_job_view, job=Job, prediction=Prediction)
+@waits(prediction_job_view, prediction=Prediction)
 def post_prediction(
-    ensemble_id: str,
-    context: Annotated[Context[Ensemble], on(Ensemble, "read", parameter="ensemble_id")],
-    wanted: PredictionIn,
-    response: Response,
+    ensemble_id: str, context: CanRead[Ensemble], wanted: PredictionIn, response: Response
 ) -> PredictionJobOut:
     """For `rows` sent here, or all of a pool. With `Prefer: wait=30` the answer has the predictions in it, those of the
     first 1,000 rows; `GET /v1/predictions/{id}` has the others, page by page, and all of them without that header."""
     with context.services.database.read() as session:
         project = session.get_one(Project, context.resource.project_id)
-    request = request_prediction(context.services, context.session, project, context.resource, wanted)
-    response.headers["Location"] = f"/v1/predictions/{request.prediction.id}"
-    return prediction_job_view(context.services, context.session, job=request.job, prediction=request.prediction)
+    prediction = request_prediction(context.services, context.session, project, context.resource, wanted)
+    response.headers["Location"] = f"/v1/predictions/{prediction.id}"
+    return prediction_job_view(context.services, context.session, prediction=prediction)
 
 
-@router.get("/predictions/{prediction_id}", responses=problems(404), summary="Get predictions")
+@router.get("/predictions/{prediction_id}", summary="Get predictions")
 async def get_prediction(
     prediction_id: str,
-    context: Annotated[Context[Prediction], on(Prediction, "read", parameter="prediction_id")],
+    context: CanRead[Prediction],
     request: Request,
     wait: Annotated[float, Query(ge=0, le=30, description="Seconds to wait for the job to end.")] = 0.0,
     cursor: Cursor = None,
@@ -175,16 +140,9 @@ def _read(context: Context[Prediction], start: int, limit: int) -> PredictionOut
 
 
 @of_projects.post(
-    "/{project_id}/current",
-    responses=problems_of_change(404),
-    operation_id="set_current_ensemble",
-    summary="Pin or unpin the current ensemble",
+    "/{project_id}/current", operation_id="set_current_ensemble", summary="Pin or unpin the current ensemble"
 )
-def post_current(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
-    wanted: CurrentIn,
-) -> ProjectOut:
+def post_current(project_id: str, context: CanWrite[Project], wanted: CurrentIn) -> ProjectOut:
     """Rankings use the newest ensemble unless one is pinned here: roll back by pinning an older one, and go on by
     sending null."""
     if wanted.ensemble_id is not None:
@@ -195,9 +153,7 @@ def post_current(
     return project_view(context.session, project)
 
 
-@of_projects.get("/{project_id}/learning-curve", responses=problems(404), summary="Metrics against labels")
-def get_learning_curve(
-    project_id: str, context: Annotated[Context[Project], on(Project, "read", parameter="project_id")]
-) -> LearningCurve:
+@of_projects.get("/{project_id}/learning-curve", summary="Metrics against labels")
+def get_learning_curve(project_id: str, context: CanRead[Project]) -> LearningCurve:
     """One point for each trained ensemble, oldest first: how many labels it saw and how well it does."""
     return learning_curve(context.session, project_id)

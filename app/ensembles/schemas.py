@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from app.methods.schemas import PosteriorSpec
+from app.methods.schemas import PosteriorSpec, as_json_or_none
 from app.web.bodies.long import Long
 from app.web.fields import Flag, In, Many, Number, Out, Seed, Storable, Whole
 from app.web.job_view import JobOut
@@ -16,6 +16,11 @@ class TrainingIn(In):
     n_members: Whole = Field(20, ge=1, le=100_000, description="Draws kept; an ensemble of S networks gives at most S.")
     seed: Seed = 0
     warm_start: Flag = Field(False, description="Start from the current ensemble's weights rather than fresh.")
+
+
+def stored_training(wanted: TrainingIn) -> dict[str, Any]:
+    """As a schedule keeps it, and `request_training` takes it."""
+    return {**wanted.model_dump(exclude={"posterior"}), "posterior": as_json_or_none(wanted.posterior)}
 
 
 class EnsembleOut(Out):

@@ -34,13 +34,7 @@ def train_ensemble(job: JobContext) -> None:
         labels = collect_labels(session, project, watermark)
         parent = session.get(EnsembleResult, ensemble.parent_id) if ensemble.warm_start else None
     if labels.n_train == 0:
-        raise JobFailed(
-            {
-                "title": "Nothing to train on",
-                "detail": "No row of a candidate pool has an agreed label; label some rows.",
-                "status": 409,
-            }
-        )
+        raise JobFailed("Nothing to train on", "No row of a candidate pool has an agreed label; label some rows.")
     if (job.checkpoint or {}).get("digest") != labels.digest:  # the first attempt, or a pool was deleted since
         job.save_checkpoint({"watermark": watermark, "digest": labels.digest})
     fitted = _fit(job, services, project, ensemble, labels, parent)
@@ -88,12 +82,10 @@ def _fit(
     if "snapshot" in checkpoint:
         resume = bc.load_tensors(services.objects.get(checkpoint["snapshot"]))
     warm = bc.load(services.objects.local_path(parent.fitted_key)) if parent is not None else None
-    next_save = time.monotonic() + job.settings.checkpoint_seconds
 
     def report(done: int, total: int, message: str, snapshot: Callable[[], dict[str, torch.Tensor]]) -> None:
-        nonlocal next_save
         job.progress(done, total, message)
-        if time.monotonic() < next_save:
+        if not job.is_checkpoint_due():
             return
         key = f"snapshots/{ensemble.id}/{job.token}-{new_id()}.safetensors"
         services.objects.put(key, bc.save_tensors(snapshot()))
@@ -102,7 +94,6 @@ def _fit(
         job.save_checkpoint(dict(checkpoint))
         if earlier:
             services.objects.delete([earlier])
-        next_save = time.monotonic() + job.settings.checkpoint_seconds
 
     fit = partial(
         bc.fit,
@@ -124,7 +115,7 @@ def _fit(
             logger.warning("a training starts again from its seed", extra={"reason": str(error)})
             return fit(resume=None)
     except (bc.BensembleError, ValueError, Malformed) as error:  # trying again would end the same way
-        raise JobFailed({"title": "The training failed", "detail": str(error), "status": 409}) from error
+        raise JobFailed("The training failed", str(error)) from error
 
 
 def _compiled(job: JobContext, sampled: "bc.Ensemble") -> tuple["bc.Ensemble", dict[str, Any]]:

@@ -1,38 +1,30 @@
 """The catalogue: specs that people use, ready to be changed and sent."""
 
-from typing import Annotated
-
 from fastapi import APIRouter
 
 from app.errors import NotFound
 from app.experiments.schemas import CatalogueItem
-from app.web.dependencies import Context, EdgeRoute, anyone
-from app.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
-from app.web.problems import problems
+from app.web.dependencies import CanRead, EdgeRoute
+from app.web.paging import Page, Paged, encode_cursor
 from bensemble_core.design import CATALOGUE
 
 router = APIRouter(prefix="/v1/catalog", tags=["experiments"], route_class=EdgeRoute)
 
 
-@router.get("", responses=problems(), summary="List the catalogue of models")
-def list_catalogue(
-    context: Annotated[Context[None], anyone("read")], cursor: Cursor = None, limit: Limit = 100
-) -> Page[CatalogueItem]:
-    after = decode_cursor(cursor, str)
+@router.get("", summary="List the catalogue of models")
+def list_catalogue(context: CanRead[None], paging: Paged) -> Page[CatalogueItem]:
+    after, limit = paging.after(str), paging.limit
     ids = [each for each in sorted(CATALOGUE) if after is None or each > after[0]]
     following = encode_cursor(ids[limit - 1]) if len(ids) > limit else None
     return Page(items=[_item(each) for each in ids[:limit]], next_cursor=following)
 
 
-@router.get("/{catalogue_id}", responses=problems(404), summary="Get a model of the catalogue")
-def get_catalogue_item(catalogue_id: str, context: Annotated[Context[None], anyone("read")]) -> CatalogueItem:
+@router.get("/{catalogue_id}", summary="Get a model of the catalogue")
+def get_catalogue_item(catalogue_id: str, context: CanRead[None]) -> CatalogueItem:
     if catalogue_id not in CATALOGUE:
         raise NotFound(f"there is no {catalogue_id[:64]!r} in the catalogue; GET /v1/catalog lists what there is")
     return _item(catalogue_id)
 
 
 def _item(catalogue_id: str) -> CatalogueItem:
-    entry = CATALOGUE[catalogue_id]
-    return CatalogueItem(
-        id=catalogue_id, title=entry.title, summary=entry.summary, reference=entry.reference, spec=entry.spec
-    )
+    return CatalogueItem.of(CATALOGUE[catalogue_id], id=catalogue_id)

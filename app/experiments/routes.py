@@ -11,33 +11,24 @@ from app.errors import Forbidden
 from app.experiments.create import change_experiment, checked, create_experiment, understood
 from app.experiments.schemas import EXAMPLE, ExperimentChange, ExperimentItem, ExperimentOut, ModelOut, Spec
 from app.experiments.views import experiment_item, experiment_view
-from app.web.dependencies import Context, EdgeRoute, anyone, computes, on
-from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
+from app.web.dependencies import CanRead, CanWrite, EdgeRoute, computes
+from app.web.paging import Page, Paged, page_by_id
 
 router = APIRouter(prefix="/v1", tags=["experiments"], route_class=EdgeRoute)
 Stated = Annotated[Spec, Body(examples=[EXAMPLE])]
 
 
-@router.post("/models/validate", responses=problems_of_change(), operation_id="validate_model", summary="Check a model")
+@router.post("/models/validate", operation_id="validate_model", summary="Check a model")
 @computes
-def post_validate(context: Annotated[Context[None], anyone("read")], spec: Stated) -> ModelOut:
+def post_validate(context: CanRead[None], spec: Stated) -> ModelOut:
     """The body is a spec, as for an experiment. Nothing is stored: the answer is what was understood, and how much a
     proposal would cost. A model that takes longer to try out than a proposal may compute is a 409."""
     return understood(context.services.settings, spec)
 
 
-@router.post(
-    "/experiments",
-    status_code=201,
-    responses=problems_of_change(),
-    operation_id="create_experiment",
-    summary="Create an experiment",
-)
+@router.post("/experiments", status_code=201, operation_id="create_experiment", summary="Create an experiment")
 @computes
-def post_experiment(
-    context: Annotated[Context[None], anyone("write")], spec: Stated, response: Response
-) -> ExperimentOut:
+def post_experiment(context: CanWrite[None], spec: Stated, response: Response) -> ExperimentOut:
     """The body is the spec: what you want to know (`parameters`, with their priors), where you may measure
     (`designs`), and how outcomes come about (`outcome`: a family whose arguments are numbers or expressions). It is
     read and tried out; a mistake is answered with a pointer to it."""
@@ -48,38 +39,23 @@ def post_experiment(
     return experiment_view(context.session, row)
 
 
-@router.get("/experiments", responses=problems(), summary="List experiments")
-def list_experiments(
-    context: Annotated[Context[None], anyone("read")], cursor: Cursor = None, limit: Limit = 100
-) -> Page[ExperimentItem]:
+@router.get("/experiments", summary="List experiments")
+def list_experiments(context: CanRead[None], paging: Paged) -> Page[ExperimentItem]:
     """Without their specs: each experiment by itself has it."""
     if context.caller.project_ids is not None:
         return Page(items=[], next_cursor=None)
     query = select(Experiment).options(defer(Experiment.spec, raiseload=True))
-    return page_by_id(
-        context.session, query, Experiment.id, cursor, limit, lambda row: experiment_item(context.session, row)
-    )
+    return page_by_id(context.session, query, paging, lambda row: experiment_item(context.session, row))
 
 
-@router.get("/experiments/{experiment_id}", responses=problems(404), summary="Get an experiment")
-def get_experiment(
-    experiment_id: str, context: Annotated[Context[Experiment], on(Experiment, "read", parameter="experiment_id")]
-) -> ExperimentOut:
+@router.get("/experiments/{experiment_id}", summary="Get an experiment")
+def get_experiment(experiment_id: str, context: CanRead[Experiment]) -> ExperimentOut:
     return experiment_view(context.session, context.resource)
 
 
-@router.patch(
-    "/experiments/{experiment_id}",
-    responses=problems_of_change(404),
-    operation_id="change_experiment",
-    summary="Change an experiment",
-)
+@router.patch("/experiments/{experiment_id}", operation_id="change_experiment", summary="Change an experiment")
 @computes
-def patch_experiment(
-    experiment_id: str,
-    context: Annotated[Context[Experiment], on(Experiment, "write", parameter="experiment_id")],
-    wanted: ExperimentChange,
-) -> ExperimentOut:
+def patch_experiment(experiment_id: str, context: CanWrite[Experiment], wanted: ExperimentChange) -> ExperimentOut:
     """Its name at any time; its spec until a session has a proposal or an observation."""
     made: Any = checked(wanted.spec) if wanted.spec is not None else None
     return experiment_view(context.session, change_experiment(context.session, experiment_id, wanted, made))

@@ -8,30 +8,22 @@ from sqlalchemy.orm import Session
 
 from app.db.tables import DesignSession, Experiment
 from app.experiments.refusals import refusals
-from app.experiments.schemas import (
-    DesignVariable,
-    ExperimentItem,
-    ExperimentOut,
-    ModelOut,
-    OutcomeVariable,
-)
+from app.experiments.schemas import DesignVariable, ExperimentItem, ExperimentOut, ModelOut, OutcomeVariable
 from bensemble_core import design
 from bensemble_core.design.spec.spaces import Variable
 
 
 def experiment_item(session: Session, row: Experiment) -> ExperimentItem:
-    query = select(func.count()).select_from(DesignSession).where(DesignSession.experiment_id == row.id)
-    return ExperimentItem(
-        id=row.id,
-        name=row.name,
-        spec_hash=row.spec_hash,
-        n_sessions=session.scalar(query) or 0,
-        created_at=row.created_at,
-    )
+    return ExperimentItem.of(row, n_sessions=_n_sessions(session, row))
 
 
 def experiment_view(session: Session, row: Experiment) -> ExperimentOut:
-    return ExperimentOut(**experiment_item(session, row).model_dump(), spec=row.spec)
+    return ExperimentOut.of(row, n_sessions=_n_sessions(session, row))
+
+
+def _n_sessions(session: Session, row: Experiment) -> int:
+    query = select(func.count()).select_from(DesignSession).where(DesignSession.experiment_id == row.id)
+    return session.scalar(query) or 0
 
 
 def model_view(experiment: design.Experiment, cap: float) -> ModelOut:
@@ -40,7 +32,8 @@ def model_view(experiment: design.Experiment, cap: float) -> ModelOut:
     with refusals():
         belief = experiment.posterior().method
         method = experiment.method(_some_design(experiment))
-    return ModelOut(
+    return ModelOut.of(
+        work,
         name=experiment.spec.name,
         spec_hash=experiment.hash,
         parameters=list(model.prior.names),
@@ -58,8 +51,6 @@ def model_view(experiment: design.Experiment, cap: float) -> ModelOut:
         ],
         eig_method=method,
         belief=belief,
-        evaluations=work.evaluations,
-        explanation=work.explanation,
         is_job=work.evaluations > cap,
     )
 

@@ -1,13 +1,10 @@
 """Deletions that reach over several nouns."""
 
-from typing import Annotated
-
 from fastapi import APIRouter
 
 from app.db.tables import DesignSession, Experiment, Pool, Project
 from app.housekeeping.delete import delete_experiment, delete_pool, delete_project, delete_session
-from app.web.dependencies import Context, EdgeRoute, on
-from app.web.problems import problems
+from app.web.dependencies import CanAdminister, CanWrite, EdgeRoute
 
 router = APIRouter(prefix="/v1", route_class=EdgeRoute)
 
@@ -16,27 +13,17 @@ router = APIRouter(prefix="/v1", route_class=EdgeRoute)
     "/projects/{project_id}",
     tags=["projects"],
     status_code=204,
-    responses=problems(404),
     operation_id="delete_project",
     summary="Delete a project",
 )
-def remove_project(
-    project_id: str, context: Annotated[Context[Project], on(Project, "admin", parameter="project_id")]
-) -> None:
+def remove_project(project_id: str, context: CanAdminister[Project]) -> None:
     """With everything in it: pools, labels, ensembles, rankings. Its jobs are cancelled. There is no way back, so it
     takes a key with scope `admin`."""
     delete_project(context.session, context.resource)
 
 
-@router.delete(
-    "/pools/{pool_id}",
-    tags=["pools"],
-    status_code=204,
-    responses=problems(404),
-    operation_id="delete_pool",
-    summary="Delete a pool",
-)
-def remove_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "write", parameter="pool_id")]) -> None:
+@router.delete("/pools/{pool_id}", tags=["pools"], status_code=204, operation_id="delete_pool", summary="Delete a pool")
+def remove_pool(pool_id: str, context: CanWrite[Pool]) -> None:
     """With its labels, rankings and rounds. Ensembles trained on it stay."""
     delete_pool(context.session, context.resource)
 
@@ -45,13 +32,10 @@ def remove_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "write"
     "/experiments/{experiment_id}",
     tags=["experiments"],
     status_code=204,
-    responses=problems(404),
     operation_id="delete_experiment",
     summary="Delete an experiment",
 )
-def remove_experiment(
-    experiment_id: str, context: Annotated[Context[Experiment], on(Experiment, "write", parameter="experiment_id")]
-) -> None:
+def remove_experiment(experiment_id: str, context: CanWrite[Experiment]) -> None:
     """With its sessions, their observations and its simulations. There is no way back."""
     delete_experiment(context.session, context.resource)
 
@@ -60,13 +44,10 @@ def remove_experiment(
     "/sessions/{session_id}",
     tags=["sessions"],
     status_code=204,
-    responses=problems(404),
     operation_id="delete_session",
     summary="Delete a session",
 )
-def remove_session(
-    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
-) -> None:
+def remove_session(session_id: str, context: CanWrite[DesignSession]) -> None:
     """With its proposals and observations; jobs that make proposals are cancelled. Sessions that started from it keep
     what they took over."""
     delete_session(context.session, session_id)

@@ -14,10 +14,9 @@ from app.db.tables import Job, Project
 from app.errors import Conflict, NotReady
 from app.queue import queue
 from app.services import Services
-from app.web.dependencies import Context, EdgeRoute, on
-from app.web.job_view import JobOut, job_view
-from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
+from app.web.dependencies import CanRead, CanWrite, EdgeRoute
+from app.web.job_view import JobOut, job_view, view_of_job
+from app.web.paging import Page, Paged, page_by_id
 from app.web.waiting import First, waits_for
 from app.web.watcher import News
 
@@ -31,43 +30,38 @@ _EVENT = {
 }
 
 
-@router.get("/projects/{project_id}/jobs", responses=problems(404), summary="List a project's jobs")
+@router.get("/projects/{project_id}/jobs", summary="List a project's jobs")
 def list_jobs(
     project_id: str,
-    context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
+    context: CanRead[Project],
+    paging: Paged,
     status: Annotated[Literal["queued", "running", "succeeded", "failed", "cancelled"] | None, Query()] = None,
-    cursor: Cursor = None,
-    limit: Limit = 100,
 ) -> Page[JobOut]:
     query = select(Job).where(Job.project_id == project_id)
     if status is not None:
         query = query.where(shown_status() == status)
-    return page_by_id(context.session, query, Job.id, cursor, limit, lambda job: job_view(context.session, job))
+    return page_by_id(context.session, query, paging, lambda job: job_view(context.session, job))
 
 
-@router.get("/jobs/{job_id}", responses=problems(404), summary="Get a job")
-def get_job(job_id: str, context: Annotated[Context[Job], on(Job, "read", parameter="job_id")]) -> JobOut:
+@router.get("/jobs/{job_id}", summary="Get a job")
+def get_job(job_id: str, context: CanRead[Job]) -> JobOut:
     return job_view(context.session, context.resource)
 
 
-@router.post(
-    "/jobs/{job_id}/cancel", responses=problems_of_change(404), operation_id="cancel_job", summary="Cancel a job"
-)
-def post_cancel(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
+@router.post("/jobs/{job_id}/cancel", operation_id="cancel_job", summary="Cancel a job")
+def post_cancel(job_id: str, context: CanWrite[Job]) -> JobOut:
     """A waiting job is cancelled at once; a running one is told, and killed if it does not listen. One that has ended
     stays as it is."""
     return job_view(context.session, queue.request_cancel(context.session, job_id))
 
 
 def _as_it_is(services: Services, session: Session, first: First) -> JobOut:
-    return job_view(session, session.get_one(Job, first["id"]))
+    return view_of_job(session, first["id"])
 
 
-@router.post(
-    "/jobs/{job_id}/retry", responses=problems_of_change(404), operation_id="retry_job", summary="Try a job again"
-)
+@router.post("/jobs/{job_id}/retry", operation_id="retry_job", summary="Try a job again")
 @waits_for(lambda job: [job["id"]], _as_it_is)
-def post_retry(job_id: str, context: Annotated[Context[Job], on(Job, "write", parameter="job_id")]) -> JobOut:
+def post_retry(job_id: str, context: CanWrite[Job]) -> JobOut:
     """For a failed or cancelled job; it goes on from its last checkpoint."""
     try:
         return job_view(context.session, queue.retry(context.session, job_id))
@@ -77,14 +71,12 @@ def post_retry(job_id: str, context: Annotated[Context[Job], on(Job, "write", pa
 
 @router.get(
     "/jobs/{job_id}/events",
-    responses={**problems(404), 200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
+    responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
     response_class=StreamingResponse,
     operation_id="follow_job",
     summary="Follow a job",
 )
-async def get_events(
-    job_id: str, context: Annotated[Context[Job], on(Job, "read", parameter="job_id")], request: Request
-) -> StreamingResponse:
+async def get_events(job_id: str, context: CanRead[Job], request: Request) -> StreamingResponse:
     """Server-sent events: one `job` event now and whenever something changes, the last when the job has ended. A
     `problem` event says that the database does not answer; the next `job` event, that it does again. The stream also
     ends when the service stops: ask again then."""

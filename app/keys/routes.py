@@ -1,7 +1,5 @@
 """API keys."""
 
-from typing import Annotated
-
 from fastapi import APIRouter
 from sqlalchemy import select
 
@@ -10,17 +8,14 @@ from app.db.types import database_time
 from app.errors import Forbidden, Malformed, NotFound
 from app.keys.schemas import KeyIn, KeyOut, NewKeyOut
 from app.web.auth import create_key
-from app.web.dependencies import Context, SecretRoute, anyone, is_id
-from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
+from app.web.dependencies import CanAdminister, SecretRoute, is_id
+from app.web.paging import Page, Paged, page_by_id
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=SecretRoute)
 
 
-@router.post(
-    "", status_code=201, responses=problems_of_change(), operation_id="create_key", summary="Create an API key"
-)
-def post_key(context: Annotated[Context[None], anyone("admin")], wanted: KeyIn) -> NewKeyOut:
+@router.post("", status_code=201, operation_id="create_key", summary="Create an API key")
+def post_key(context: CanAdminister[None], wanted: KeyIn) -> NewKeyOut:
     """It can do, see and outlast no more than the key that makes it: one that is bound to projects or has an end has
     to be given `project_ids` or `expires_at` within its own. The secret is shown in this answer only. An
     Idempotency-Key is ignored here, since the answer is not stored."""
@@ -37,19 +32,15 @@ def post_key(context: Annotated[Context[None], anyone("admin")], wanted: KeyIn) 
     return NewKeyOut(**KeyOut.model_validate(key).model_dump(), key=secret)
 
 
-@router.get("", responses=problems(), summary="List API keys")
-def list_keys(
-    context: Annotated[Context[None], anyone("admin")], cursor: Cursor = None, limit: Limit = 100
-) -> Page[KeyOut]:
+@router.get("", summary="List API keys")
+def list_keys(context: CanAdminister[None], paging: Paged) -> Page[KeyOut]:
     if context.caller.project_ids is not None:
         raise Forbidden("a key that is bound to projects can't list all keys")
-    return page_by_id(context.session, select(ApiKey), ApiKey.id, cursor, limit, KeyOut.model_validate)
+    return page_by_id(context.session, select(ApiKey), paging, KeyOut.model_validate)
 
 
-@router.delete(
-    "/{key_id}", status_code=204, responses=problems(404), operation_id="revoke_key", summary="Revoke an API key"
-)
-def delete_key(key_id: str, context: Annotated[Context[None], anyone("admin")]) -> None:
+@router.delete("/{key_id}", status_code=204, operation_id="revoke_key", summary="Revoke an API key")
+def delete_key(key_id: str, context: CanAdminister[None]) -> None:
     """At once and for good; the key stays listed, with the time of its end."""
     key = context.session.get(ApiKey, key_id) if is_id(key_id) else None
     own = context.caller.project_ids

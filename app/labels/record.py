@@ -12,7 +12,6 @@ from app.db import label_counts, pools, projects
 from app.db.tables import Base, Label, Project, Round, Schedule
 from app.errors import Conflict, Malformed
 from app.labels.schemas import LabelOut, RoundLabelIn
-from app.labels.views import label_view
 from app.projects.targets import parse_label
 from app.rounds.advance import advance_rounds
 from app.schedules.fire import count_labels
@@ -83,7 +82,7 @@ def record_labels(
     if has_schedules:
         n_labels = sum(event["action"] == "label" and event["pool_id"] in found.candidates for event in events)
         triggered += count_labels(services.settings, session, project, n_labels)
-    labels = [label_view(event, key) for event, (_, key) in zip(events, found.places, strict=True)]
+    labels = [LabelOut(**event, key=key) for event, (_, key) in zip(events, found.places, strict=True)]
     return Recorded(labels=labels, triggered=list(dict.fromkeys(triggered)))
 
 

@@ -1,5 +1,6 @@
 """Labels: append-only events, and what they add up to."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -7,11 +8,10 @@ from fastapi.responses import StreamingResponse
 
 from app.db.tables import Project, Round
 from app.labels.record import in_round, read_labels, record_labels
-from app.labels.schemas import ConsensusOut, LabelOut, LabelsIn, LabelsOut, RoundLabelsIn
+from app.labels.schemas import ConsensusOut, LabelOut, LabelsIn, LabelsOut, RoundLabelIn, RoundLabelsIn
 from app.labels.views import label_lines, label_page, labels_view, labels_with_jobs
-from app.web.dependencies import Context, EdgeRoute, on
-from app.web.paging import Cursor, Limit, Page
-from app.web.problems import problems, problems_of_change
+from app.web.dependencies import CanLabel, CanRead, Context, EdgeRoute
+from app.web.paging import Page, Paged
 from app.web.waiting import First, waits_for
 
 router = APIRouter(prefix="/v1/projects/{project_id}/labels", tags=["labels"], route_class=EdgeRoute)
@@ -22,51 +22,29 @@ def triggered_jobs(first: First) -> list[str]:
     return list(first["triggered"])
 
 
-@router.post(
-    "",
-    status_code=201,
-    responses=problems_of_change(404),
-    operation_id="record_labels",
-    summary="Label, skip or retract rows",
-)
+@router.post("", status_code=201, operation_id="record_labels", summary="Label, skip or retract rows")
 @waits_for(triggered_jobs, labels_with_jobs)
-def post_labels(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "label", parameter="project_id")],
-    wanted: LabelsIn,
-) -> LabelsOut:
+def post_labels(project_id: str, context: CanLabel[Project], wanted: LabelsIn) -> LabelsOut:
     """All or none are taken. Each entry is an event about one row by one annotator; the annotator's latest event
     counts, so send another to correct one. `skip` says that it can't be labelled, `retract` takes one's answer back.
     `triggered` names the trainings that these labels set off; with `Prefer: wait` the answer comes when they have
     ended, and `jobs` says how."""
     labels = read_labels(wanted.labels, cap=context.services.settings.max_labels_per_request)
-    recorded = record_labels(
-        context.services,
-        context.session,
-        context.resource,
-        [(label.pool_id, label) for label in labels],
-        default_annotator=context.caller.name,
-        key_id=context.caller.key_id or None,
-    )
-    return labels_view(recorded.labels, recorded.triggered)
+    return _record(context, context.resource, [(label.pool_id, label) for label in labels])
 
 
 @router.get(
     "",
-    responses={
-        **problems(404),
-        200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A page, or all as CSV."},
-    },
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A page, or all as CSV."}},
     response_model=Page[LabelOut] | Page[ConsensusOut],
     summary="Export labels",
 )
 def list_labels(
     project_id: str,
-    context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
+    context: CanRead[Project],
+    paging: Paged,
     format: Literal["json", "csv"] = "json",
     history: Annotated[bool, Query(description="Every event rather than the consensus of each row.")] = False,
-    cursor: Cursor = None,
-    limit: Limit = 100,
 ) -> Any:
     """The consensus of each row (majority of the latest of each annotator; a tie leaves it `open`), or with
     `history=true` every event in order. Any label beats any number of skips. `format=csv` streams all of it, whatever
@@ -76,31 +54,26 @@ def list_labels(
         return StreamingResponse(
             lines, media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="labels.csv"'}
         )
-    return label_page(context.services, context.session, context.resource, history, cursor, limit)
+    return label_page(context.services, context.session, context.resource, paging, history=history)
 
 
 @of_rounds.post(
-    "/{round_id}/labels",
-    status_code=201,
-    responses=problems_of_change(404),
-    operation_id="record_round_labels",
-    summary="Label items of a round",
+    "/{round_id}/labels", status_code=201, operation_id="record_round_labels", summary="Label items of a round"
 )
 @waits_for(triggered_jobs, labels_with_jobs)
-def post_round_labels(
-    round_id: str, context: Annotated[Context[Round], on(Round, "label", parameter="round_id")], wanted: RoundLabelsIn
-) -> LabelsOut:
+def post_round_labels(round_id: str, context: CanLabel[Round], wanted: RoundLabelsIn) -> LabelsOut:
     """As `POST /v1/projects/{id}/labels`, for rows of this round only."""
     with context.services.database.read() as session:
         project = session.get_one(Project, context.resource.project_id)
     labels = read_labels(wanted.labels, cap=context.services.settings.max_labels_per_request)
+    return _record(context, project, in_round(context.resource, labels), within=context.resource)
+
+
+def _record(
+    context: Context[Any], project: Project, said: Sequence[tuple[str, RoundLabelIn]], within: Round | None = None
+) -> LabelsOut:
+    annotator, key_id = context.caller.name, context.caller.key_id or None
     recorded = record_labels(
-        context.services,
-        context.session,
-        project,
-        in_round(context.resource, labels),
-        default_annotator=context.caller.name,
-        key_id=context.caller.key_id or None,
-        within=context.resource,
+        context.services, context.session, project, said, default_annotator=annotator, key_id=key_id, within=within
     )
     return labels_view(recorded.labels, recorded.triggered)

@@ -1,6 +1,6 @@
 """Labels as the API shows them: every event, or the consensus of each row, in pages or as CSV."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,12 @@ from app.db import consensus
 from app.db.tables import Job, Label, PoolData, Project
 from app.labels.schemas import ConsensusOut, LabelOut, LabelsOut
 from app.services import Services
-from app.web.csv import cell, line
+from app.web.csv import cell, lines
 from app.web.job_view import job_view
-from app.web.paging import Page, decode_cursor, encode_cursor
+from app.web.paging import Page, Paging, encode_cursor
 from app.web.waiting import First
 
-EXPORT_AT_ONCE = 1000
-
-
-def label_view(event: Mapping[str, Any], key: str) -> LabelOut:
-    """Of an event's columns, and the key of its row."""
-    return LabelOut(**event, key=key)
+EXPORT_AT_ONCE = 1000  # events
 
 
 def labels_view(labels: list[LabelOut], triggered: list[str]) -> LabelsOut:
@@ -33,40 +28,27 @@ def labels_with_jobs(services: Services, session: Session, first: First) -> Labe
     return LabelsOut(**{**first, "jobs": [job_view(session, job) for job in session.scalars(query)]})
 
 
-def label_page(
-    services: Services, session: Session, project: Project, history: bool, cursor: str | None, limit: int
-) -> Page[Any]:
-    return (_events if history else _consensus)(services, session, project, cursor, limit)
+def label_page(services: Services, session: Session, project: Project, paging: Paging, *, history: bool) -> Page[Any]:
+    return (_events if history else _consensus)(services, session, project, paging)
 
 
-def _events(services: Services, session: Session, project: Project, cursor: str | None, limit: int) -> Page[Any]:
-    after = decode_cursor(cursor, int)
+def _events(services: Services, session: Session, project: Project, paging: Paging) -> Page[Any]:
+    after, limit = paging.after(int), paging.limit
     query = select(Label).where(Label.project_id == project.id, Label.seq > (after[0] if after else 0))
     events = list(session.scalars(query.order_by(Label.seq).limit(limit + 1)))
     keys = _keys(services, session, [(event.pool_id, event.row) for event in events[:limit]])
-    fields = [name for name in LabelOut.model_fields if name != "key"]
-    shown = [{name: getattr(event, name) for name in fields} for event in events[:limit]]
-    items = [label_view(event, key) for event, key in zip(shown, keys, strict=True)]
+    items = [LabelOut.of(event, key=key) for event, key in zip(events[:limit], keys, strict=True)]
     return Page(items=items, next_cursor=encode_cursor(items[-1].seq) if len(events) > limit else None)
 
 
-def _consensus(services: Services, session: Session, project: Project, cursor: str | None, limit: int) -> Page[Any]:
-    after = decode_cursor(cursor, str, int)
-    found = list(
-        consensus.verdict_pages(
-            session,
-            project.id,
-            kind=project.task["kind"],
-            after=(after[0], after[1]) if after else None,
-            limit=limit + 1,
-        )
-    )
+def _consensus(services: Services, session: Session, project: Project, paging: Paging) -> Page[Any]:
+    after, limit = paging.after(str, int), paging.limit
+    start = (after[0], after[1]) if after else None
+    kind = project.task["kind"]
+    found = list(consensus.verdict_pages(session, project.id, kind=kind, after=start, limit=limit + 1))
     more, found = len(found) > limit, found[:limit]
     keys = _keys(services, session, [(verdict.pool_id, verdict.row) for verdict in found])
-    items = [
-        ConsensusOut(pool_id=v.pool_id, row=v.row, key=key, status=v.status, value=v.value, n_annotators=v.n_annotators)
-        for v, key in zip(found, keys, strict=True)
-    ]
+    items = [ConsensusOut.of(verdict, key=key) for verdict, key in zip(found, keys, strict=True)]
     return Page(items=items, next_cursor=encode_cursor(items[-1].pool_id, items[-1].row) if more else None)
 
 
@@ -82,12 +64,10 @@ def _keys(services: Services, session: Session, places: list[tuple[str, int]]) -
 def label_lines(services: Services, project: Project, *, history: bool) -> Iterator[str]:
     """Page by page, each in a transaction of its own: none is open while the client reads."""
     fields = list((LabelOut if history else ConsensusOut).model_fields)
-    yield line(fields)
-    cursor: str | None = None
-    while True:
+    yield lines([fields])
+    page: Page[Any] | None = None
+    while page is None or page.next_cursor is not None:
+        paging = Paging(cursor=page.next_cursor if page else None, limit=EXPORT_AT_ONCE)
         with services.database.read() as session:
-            page = label_page(services, session, project, history, cursor, EXPORT_AT_ONCE)
-        yield "".join(line([cell(getattr(item, name)) for name in fields]) for item in page.items)
-        cursor = page.next_cursor
-        if cursor is None:
-            return
+            page = label_page(services, session, project, paging, history=history)
+        yield lines([cell(getattr(item, name)) for name in fields] for item in page.items)

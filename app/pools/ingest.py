@@ -39,10 +39,10 @@ def ingest_pool(job: JobContext) -> None:
             )
     except MissingObject as error:  # deleted when an earlier attempt found a mistake in it
         detail = f"the file is no longer there; send it again with PUT /v1/pools/{pool.id}/data"
-        raise JobFailed({"title": "The file is gone", "detail": detail, "status": 409}) from error
+        raise JobFailed("The file is gone", detail) from error
     except BadData as error:
         services.objects.delete([payload["upload_key"]])
-        raise JobFailed({"title": "The file can't be used", "detail": error.message, "status": 422}) from error
+        raise JobFailed("The file can't be used", error.message, status=422) from error
     triggered: list[str] = []
     result = {
         "pool_id": pool.id,

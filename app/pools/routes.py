@@ -13,9 +13,9 @@ from app.pools.schemas import IngestOut, ItemOut, PoolIn, PoolOut
 from app.pools.views import ingest_view, item_page, pool_view
 from app.storage.readers import Columns
 from app.web.bodies.receive import Received
-from app.web.dependencies import Context, EdgeRoute, on
-from app.web.paging import Cursor, Limit, Page, decode_cursor, page_by_id
-from app.web.problems import problems, problems_of_change
+from app.web.dependencies import CanRead, CanWrite, Context, EdgeRoute
+from app.web.paging import Cursor, Limit, Page, Paged, decode_cursor, page_by_id
+from app.web.problems import problems
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["pools"], route_class=EdgeRoute)
@@ -40,17 +40,11 @@ _FILE = {"requestBody": {"required": True, "content": dict.fromkeys(_KINDS, _BIN
 @router.post(
     "/projects/{project_id}/pools",
     status_code=201,
-    responses=problems_of_change(404),
     openapi_extra=_BODY,
     operation_id="create_pool",
     summary="Create a pool",
 )
-async def post_pool(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
-    request: Received,
-    response: Response,
-) -> PoolOut:
+async def post_pool(project_id: str, context: CanWrite[Project], request: Received, response: Response) -> PoolOut:
     """With `rows` the pool is ready at once: good for up to some 10,000 rows. For more, send only the name here and
     then the file with `PUT /v1/pools/{id}/data`: npy is ten times faster to send than JSON."""
     wanted = await request.parse_as(PoolIn)
@@ -72,15 +66,10 @@ def _create(context: Context[Project], wanted: PoolIn) -> PoolOut:
     return pool_view(context.session, pool)
 
 
-@router.get("/projects/{project_id}/pools", responses=problems(404), summary="List pools")
-def list_pools(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
-    cursor: Cursor = None,
-    limit: Limit = 100,
-) -> Page[PoolOut]:
+@router.get("/projects/{project_id}/pools", summary="List pools")
+def list_pools(project_id: str, context: CanRead[Project], paging: Paged) -> Page[PoolOut]:
     query = select(Pool).where(Pool.project_id == project_id)
-    return page_by_id(context.session, query, Pool.id, cursor, limit, lambda row: pool_view(context.session, row))
+    return page_by_id(context.session, query, paging, lambda row: pool_view(context.session, row))
 
 
 Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
@@ -89,7 +78,6 @@ Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
 @router.put(
     "/pools/{pool_id}/data",
     status_code=202,
-    responses=problems_of_change(404),
     openapi_extra=_FILE,
     operation_id="upload_pool_data",
     summary="Send a pool's rows as a file",
@@ -97,7 +85,7 @@ Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
 @waits(ingest_view, job=Job, pool=Pool)
 async def put_data(
     pool_id: str,
-    context: Annotated[Context[Pool], on(Pool, "write", parameter="pool_id")],
+    context: CanWrite[Pool],
     request: Request,
     response: Response,
     key: Column = None,
@@ -143,17 +131,17 @@ def _queue(context: Context[Pool], upload: Any) -> IngestOut:
     return ingest_view(context.services, context.session, job=job, pool=pool)
 
 
-@router.get("/pools/{pool_id}", responses=problems(404), summary="Get a pool")
-def get_pool(pool_id: str, context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")]) -> PoolOut:
+@router.get("/pools/{pool_id}", summary="Get a pool")
+def get_pool(pool_id: str, context: CanRead[Pool]) -> PoolOut:
     return pool_view(context.session, context.resource)
 
 
 @router.get(
-    "/pools/{pool_id}/items", responses=problems(404, 409), operation_id="list_pool_items", summary="List a pool's rows"
+    "/pools/{pool_id}/items", responses=problems(409), operation_id="list_pool_items", summary="List a pool's rows"
 )
 def list_items(
     pool_id: str,
-    context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")],
+    context: CanRead[Pool],
     cursor: Cursor = None,
     limit: Limit = 100,
     features: Annotated[bool, Query(description="Include the numbers of each row as `x`.")] = False,

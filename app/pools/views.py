@@ -22,19 +22,13 @@ def pool_view(session: Session, pool: Pool) -> PoolOut:
     elif pool.ingest_job_id is not None:
         state, error = job_state(session, pool.ingest_job_id, False)
         status = "ingesting" if state in ("queued", "running") else "failed"
-    return PoolOut(
-        id=pool.id,
-        project_id=pool.project_id,
-        name=pool.name,
-        purpose=pool.purpose,
+    return PoolOut.of(
+        pool,
         status=status,
         n_rows=data.n_rows if data else 0,
         n_bytes=data.n_bytes if data else 0,
-        n_labelled=pool.n_labelled,
-        n_skipped=pool.n_skipped,
         error=error if status == "failed" else None,
         job_id=pool.ingest_job_id,
-        created_at=pool.created_at,
     )
 
 

@@ -1,7 +1,5 @@
 """Projects."""
 
-from typing import Annotated
-
 from fastapi import APIRouter, Response
 from sqlalchemy import select
 
@@ -10,19 +8,14 @@ from app.errors import Forbidden
 from app.projects.create import create_project
 from app.projects.schemas import ProjectIn, ProjectOut
 from app.projects.views import project_view
-from app.web.dependencies import Context, EdgeRoute, anyone, on
-from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
+from app.web.dependencies import CanRead, CanWrite, EdgeRoute
+from app.web.paging import Page, Paged, page_by_id
 
 router = APIRouter(prefix="/v1/projects", tags=["projects"], route_class=EdgeRoute)
 
 
-@router.post(
-    "", status_code=201, responses=problems_of_change(), operation_id="create_project", summary="Create a project"
-)
-def post_project(
-    context: Annotated[Context[None], anyone("write")], wanted: ProjectIn, response: Response
-) -> ProjectOut:
+@router.post("", status_code=201, operation_id="create_project", summary="Create a project")
+def post_project(context: CanWrite[None], wanted: ProjectIn, response: Response) -> ProjectOut:
     """State the task (classes, or numbers to predict), the shape of a row, the network and the posterior method.
     `GET /v1/methods` lists models and posteriors with their options; the defaults are a sensible start."""
     if context.caller.project_ids is not None:
@@ -32,18 +25,14 @@ def post_project(
     return project_view(context.session, project)
 
 
-@router.get("", responses=problems(), summary="List projects")
-def list_projects(
-    context: Annotated[Context[None], anyone("read")], cursor: Cursor = None, limit: Limit = 100
-) -> Page[ProjectOut]:
+@router.get("", summary="List projects")
+def list_projects(context: CanRead[None], paging: Paged) -> Page[ProjectOut]:
     query = select(Project)
     if context.caller.project_ids is not None:
         query = query.where(Project.id.in_(context.caller.project_ids))
-    return page_by_id(context.session, query, Project.id, cursor, limit, lambda row: project_view(context.session, row))
+    return page_by_id(context.session, query, paging, lambda row: project_view(context.session, row))
 
 
-@router.get("/{project_id}", responses=problems(404), summary="Get a project")
-def get_project(
-    project_id: str, context: Annotated[Context[Project], on(Project, "read", parameter="project_id")]
-) -> ProjectOut:
+@router.get("/{project_id}", summary="Get a project")
+def get_project(project_id: str, context: CanRead[Project]) -> ProjectOut:
     return project_view(context.session, context.resource)

@@ -8,6 +8,5 @@ from app.projects.schemas import ProjectOut
 
 
 def project_view(session: Session, project: Project) -> ProjectOut:
-    columns = {name: getattr(project, name) for name in ProjectOut.model_fields if hasattr(project, name)}
     current = projects.current_ensemble_id(session, project)
-    return ProjectOut(**columns, current_ensemble_id=current, is_pinned=project.pinned_ensemble_id is not None)
+    return ProjectOut.of(project, current_ensemble_id=current, is_pinned=project.pinned_ensemble_id is not None)

@@ -39,11 +39,11 @@ class Waiting(BaseException):
 
 
 class JobFailed(Exception):
-    """Trying again would not help; `problem` is what the user is told: title, detail, status."""
+    """Trying again would not help; `problem` is what the user is told."""
 
-    def __init__(self, problem: dict[str, Any]) -> None:
-        super().__init__(problem.get("detail") or problem.get("title"))
-        self.problem = problem
+    def __init__(self, title: str, detail: str, *, status: int = 409, **extra: Any) -> None:
+        super().__init__(detail)
+        self.problem = {"title": title, "detail": detail, "status": status, **extra}
 
 
 @dataclass(kw_only=True)
@@ -63,6 +63,7 @@ class JobContext:
     is_finished: bool = field(default=False, init=False)
     _progress: dict[str, Any] | None = field(default=None, init=False)
     _next_send: float = field(default=0.0, init=False)
+    _saved_at: float = field(default_factory=time.monotonic, init=False)
 
     @cached_property
     def device(self) -> str:
@@ -85,10 +86,13 @@ class JobContext:
             self._next_send = now + PROGRESS_SECONDS
             self.send({"say": "progress", "progress": storable(self._progress)})
 
+    def is_checkpoint_due(self) -> bool:
+        return time.monotonic() >= self._saved_at + self.settings.checkpoint_seconds
+
     def save_checkpoint(self, data: dict[str, Any]) -> None:
         with self._fenced(), self.database.write() as session:
             queue.checkpoint(session, self.job_id, self.token, data)
-        self.checkpoint = data
+        self.checkpoint, self._saved_at = data, time.monotonic()
 
     def children(self) -> list[Job]:
         with self.database.read() as session:
@@ -113,7 +117,7 @@ class JobContext:
             raise RuntimeError("finish() was called twice")
         with self._holding_project() as session:
             # refuse a late worker before its rows collide with the newer ones, and one whose pool was just deleted
-            if queue.look(session, self.job_id, self.token).cancel_requested:
+            if queue.look(session, self.job_id, self.token):
                 raise Cancelled
             yield session
             queue.finish(session, self.job_id, self.token, result, progress=storable(self._progress))
@@ -142,7 +146,7 @@ class JobContext:
 def still_there(session: Session, table: type[T], key: Any, otherwise: str) -> T:
     """The row that a job speaks of; if it was deleted since, the job fails once and for all, and says so."""
     if (found := session.get(table, key)) is None:
-        raise JobFailed({"title": "Deleted meanwhile", "detail": otherwise, "status": 409})
+        raise JobFailed("Deleted meanwhile", otherwise)
     return found
 
 

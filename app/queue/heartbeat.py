@@ -79,11 +79,11 @@ class Heartbeat:
         now, progress = time.monotonic(), self._progress
         if progress is None and now < self._next_beat:
             with self._database.read() as session:
-                self.cancel_requested = queue.look(session, self._job.id, self._job.token).cancel_requested
+                self.cancel_requested = queue.look(session, self._job.id, self._job.token)
             return
         with self._database.write() as session:
-            answer = queue.beat(session, self._job.id, self._job.token, lease_seconds=self._lease, progress=progress)
-        self.cancel_requested = answer.cancel_requested
+            of_job, lease = (self._job.id, self._job.token), self._lease
+            self.cancel_requested = queue.beat(session, *of_job, lease_seconds=lease, progress=progress)
         self.safe_until, self._next_beat = now + self._lease, now + self._lease / 3
         if self._progress is progress:  # else a newer one came meanwhile and goes with the next beat
             self._progress = None

@@ -26,27 +26,11 @@ def run_due(database: Database, settings: Settings, queues: Sequence[str], handl
 def run_one(database: Database, settings: Settings, queues: Sequence[str], handlers: Mapping[str, str]) -> str | None:
     """One attempt of the oldest job that is due; its id."""
     with database.write() as session:
-        job = queue.claim(
-            session,
-            queues=queues,
-            worker="inline",
-            lease_seconds=INLINE_LEASE_SECONDS,
-            max_crashes=settings.max_crashes,
-        )
+        lease, crashes = INLINE_LEASE_SECONDS, settings.max_crashes
+        job = queue.claim(session, queues=queues, worker="inline", lease_seconds=lease, max_crashes=crashes)
     if job is None:
         return None
-    context = JobContext(
-        job_id=job.id,
-        token=job.token,
-        kind=job.kind,
-        payload=job.payload,
-        project_id=job.project_id,
-        attempt=job.attempts,
-        checkpoint=job.checkpoint,
-        database=database,
-        settings=settings,
-        send=lambda _: None,
-    )
+    context = JobContext(**queue.description(job), database=database, settings=settings, send=lambda _: None)
     import_module(LISTENERS)
     outcome = perform(resolve_name(handlers[job.kind]), context)
     with database.write() as session:

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from app.db.tables import Job
+from app.queue import queue
 from app.queue.channel import Channel, Message
 from app.settings import Settings
 
@@ -57,16 +57,7 @@ class ChildProcess:
         return child
 
     def run(self, job: Job) -> None:
-        description: dict[str, Any] = {
-            "job_id": job.id,
-            "token": job.token,
-            "kind": job.kind,
-            "payload": job.payload,
-            "project_id": job.project_id,
-            "attempt": job.attempts,
-            "checkpoint": job.checkpoint,
-        }
-        self.channel.send({"do": "run", "job": description})
+        self.channel.send({"do": "run", "job": queue.description(job)})
 
     def cancel(self, job: Job) -> None:
         self.channel.send({"do": "cancel", "job_id": job.id, "token": job.token})

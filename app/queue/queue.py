@@ -23,11 +23,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
+    ScalarResult,
     Select,
     bindparam,
     delete,
@@ -44,6 +45,7 @@ from sqlalchemy.orm import Session, object_session
 from app.db.tables import Job
 from app.db.types import CLOCK, UtcDateTime, database_time, new_id
 
+T = TypeVar("T")
 LONGEST_WAIT = timedelta(hours=1)  # a parent looks at its children that often even if nobody wakes it
 
 
@@ -63,11 +65,6 @@ class NotRetryable(Exception):
 class Enqueued:
     job: Job
     created: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Beat:
-    cancel_requested: bool
 
 
 def enqueue(
@@ -146,10 +143,16 @@ def claim(
         session.flush()
 
 
-def look(session: Session, job_id: str, token: int) -> Beat:
+def description(job: Job) -> dict[str, Any]:
+    """What its handler is given of it."""
+    names = ("token", "kind", "payload", "project_id", "checkpoint")
+    return {"job_id": job.id, "attempt": job.attempts, **{name: getattr(job, name) for name in names}}
+
+
+def look(session: Session, job_id: str, token: int) -> bool:
     """What a beat would say, without writing."""
-    flags = session.scalars(select(Job.cancel_requested).where(*_fence(job_id, token))).all()
-    return _beat(job_id, token, flags)
+    query = select(Job.cancel_requested).where(*_fence(job_id, token))
+    return _only(job_id, token, session.scalars(query))
 
 
 def beat(
@@ -160,11 +163,12 @@ def beat(
     lease_seconds: float,
     progress: dict[str, Any] | None = None,
     clock: ColumnElement[datetime] = CLOCK,
-) -> Beat:
+) -> bool:
+    """Renew the lease; whether a cancel is requested."""
     values: dict[str, Any] = {"lease_expires_at": database_time(session, clock) + timedelta(seconds=lease_seconds)}
     if progress is not None:
         values["progress"] = progress
-    return _beat(job_id, token, _write_fenced(session, job_id, token, values))
+    return _write_fenced(session, job_id, token, values)
 
 
 def was_left(session: Session, job_id: str, token: int) -> bool:
@@ -174,7 +178,7 @@ def was_left(session: Session, job_id: str, token: int) -> bool:
 
 
 def checkpoint(session: Session, job_id: str, token: int, data: dict[str, Any]) -> None:
-    _beat(job_id, token, _write_fenced(session, job_id, token, {"checkpoint": data}))
+    _write_fenced(session, job_id, token, {"checkpoint": data})
 
 
 def finish(
@@ -372,23 +376,20 @@ def _fence(job_id: str, token: int) -> tuple[ColumnElement[bool], ...]:
     return (Job.id == job_id, Job.token == token, Job.status == "running")
 
 
-def _beat(job_id: str, token: int, flags: Sequence[bool]) -> Beat:
-    if not flags:
+def _only(job_id: str, token: int, found: ScalarResult[T]) -> T:
+    if (only := found.one_or_none()) is None:
         raise LeaseLost(f"job {job_id} is no longer running under token {token}")
-    return Beat(cancel_requested=flags[0])
+    return only
 
 
-def _write_fenced(session: Session, job_id: str, token: int, values: dict[str, Any]) -> Sequence[bool]:
+def _write_fenced(session: Session, job_id: str, token: int, values: dict[str, Any]) -> bool:
     statement = update(Job).where(*_fence(job_id, token)).values(values).returning(Job.cancel_requested)
-    return session.scalars(statement, execution_options={"synchronize_session": False}).all()
+    return _only(job_id, token, session.scalars(statement, execution_options={"synchronize_session": False}))
 
 
 def _held(session: Session, job_id: str, token: int) -> Job:
     statement = select(Job).where(*_fence(job_id, token)).with_for_update()
-    job = session.scalars(statement, execution_options={"populate_existing": True}).one_or_none()
-    if job is None:
-        raise LeaseLost(f"job {job_id} is no longer running under token {token}")
-    return job
+    return _only(job_id, token, session.scalars(statement, execution_options={"populate_existing": True}))
 
 
 def _locked(session: Session, job_id: str) -> Job:

@@ -28,7 +28,7 @@ from app.settings import Settings
 WATCH_SECONDS = 0.1
 READY_SECONDS = 60.0
 FAREWELL_SECONDS = 2.0
-MAX_OUTAGE_PAUSE = 5.0
+MAX_OUTAGE_PAUSE = 5.0  # seconds
 REMIND_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,21 @@ class Worker:
         self._tick_seconds = tick_seconds
         self._preload = preload
         self._child: ChildProcess | None = None
+
+    def run_until_signal(self) -> None:
+        """Work until SIGTERM or SIGINT. Call it in the main thread."""
+        stop = threading.Event()
+        wake, bell = os.pipe()
+
+        def wait_for_bell() -> None:
+            os.read(wake, 1)
+            stop.set()
+
+        # an Event must not be set by a signal handler: the thread it interrupts may hold the event's lock
+        threading.Thread(target=wait_for_bell, name="signals", daemon=True).start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: os.write(bell, b"!"))
+        self.run(stop)
 
     def run(self, stop: threading.Event) -> None:
         database = Database.connect(self._settings.database_url)
@@ -220,31 +235,3 @@ class Worker:
                 self._tick(database)
             except Exception:
                 logger.exception("a tick failed", extra={"worker": self.name})
-
-
-def run_worker(
-    settings: Settings,
-    queues: Sequence[str],
-    handlers: Mapping[str, str],
-    tick: Tick | None = None,
-    *,
-    tick_seconds: float = 1.0,
-    preload: Sequence[str] = (),
-    name: str | None = None,
-) -> None:
-    """Work until SIGTERM or SIGINT. Call it in the main thread."""
-    stop = threading.Event()
-    wake, bell = os.pipe()
-
-    def wait_for_bell() -> None:
-        os.read(wake, 1)
-        stop.set()
-
-    # an Event must not be set by a signal handler: the thread it interrupts may hold the event's lock
-    threading.Thread(target=wait_for_bell, name="signals", daemon=True).start()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os.write(bell, b"!"))
-    worker = Worker(
-        settings, queues, handlers=handlers, tick=tick, tick_seconds=tick_seconds, preload=preload, name=name
-    )
-    worker.run(stop)

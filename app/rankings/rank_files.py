@@ -1,13 +1,12 @@
 """`bensemble rank`: an ensemble file and a file of rows in, CSV out; the scores that REST gives, with no service."""
 
 import argparse
-import csv
-import io
 import json
 import math
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,12 @@ from app.settings import get_settings
 from app.storage.objects import Objects
 from app.storage.readers import BadData, Batch, Features, Kind, Reader, kind_of, open_reader, unused_note
 from app.storage.texts import Texts, TextWriter
+from app.web.csv import lines
 from bensemble_core.acquisition import resolve_pair
 from bensemble_core.options import seed_of
 from bensemble_core.ranking.scoring import CHUNK_ROWS
 
-BAD_USAGE = 2
+BAD_USAGE = 2  # exit code
 
 
 def rank_files(arguments: argparse.Namespace) -> int:
@@ -72,12 +72,12 @@ def _rank(arguments: argparse.Namespace) -> str:
             raise bc.InvalidOption(f"k = {arguments.k} rows were asked for and {arguments.pool} has {reader.n_rows}")
         target = _target(arguments.target, ensemble, arguments.seed)
         parts = []
-        with _Progress(reader) as progress:
+        with _progress(reader) as show:
             for first_row, x in _chunks(keys.noting(reader)):
                 rows = x.reshape(len(x), *shape)
                 part = bc.score(ensemble, rows, acquisition, seed=arguments.seed, first_row=first_row, target=target)
                 parts.append(part)
-                progress.show(first_row + len(x))
+                show(first_row + len(x))
 
         def gather(rows: torch.Tensor) -> Features:
             source.seek(0)
@@ -94,7 +94,9 @@ def _rank(arguments: argparse.Namespace) -> str:
         )
         for note in [*([unused_note(reader.unused)] if reader.unused else []), *chosen.notes]:
             print(f"note: {note}", file=sys.stderr)
-        return _csv(chosen.rows.tolist(), keys.of(chosen.rows.numpy()), chosen.scores.tolist())
+        found = zip(chosen.rows.tolist(), keys.of(chosen.rows.numpy()), chosen.scores.tolist(), strict=True)
+        ranked = ([i, row, key, repr(score)] for i, (row, key, score) in enumerate(found, 1))
+        return lines([["rank", "row", "key", "score"], *ranked])
 
 
 def _named(kind: str, text: str | None) -> Any:
@@ -214,34 +216,14 @@ class _Keys:
         return [key.decode() for key in Texts(objects, "keys.bin", "keys.offsets.npy").take(rows)]
 
 
-class _Progress:
-    """A bar on standard error, if that is a terminal."""
+@contextmanager
+def _progress(reader: Reader) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, if that is a terminal; called with the rows that are done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    def __init__(self, reader: Reader) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bars.add_task("scoring rows", total=reader.n_rows)
-
-    def __enter__(self) -> "_Progress":
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def show(self, n_rows: int) -> None:
-        self._bars.update(self._task, completed=n_rows)
-
-
-def _csv(rows: list[int], keys: list[str], scores: list[float]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["rank", "row", "key", "score"])
-    writer.writerows(
-        [i + 1, row, key, repr(score)] for i, (row, key, score) in enumerate(zip(rows, keys, scores, strict=True))
-    )
-    return text.getvalue()
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task("scoring rows", total=reader.n_rows)
+        yield lambda n_rows: bars.update(task, completed=n_rows)

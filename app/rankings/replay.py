@@ -11,12 +11,17 @@ from app.db.jobs import status_of
 from app.db.tables import EnsembleResult, Job, Pool, PoolData, Ranking, RankingResult
 from app.db.types import new_id
 from app.errors import Conflict
-from app.rankings.request import RankingRequest, enqueue_ranking, target_key
+from app.rankings.request import enqueue_ranking, target_key
 from app.services import Services
 from app.storage.errors import MissingObject
 
+REPEATED = (
+    *("project_id", "pool_id", "ensemble_id", "acquisition", "selection"),
+    *("k", "seed", "target", "watermark"),
+)
 
-def replay_ranking(services: Services, session: Session, ranking: Ranking) -> RankingRequest:
+
+def replay_ranking(services: Services, session: Session, ranking: Ranking) -> Ranking:
     """Its rows of a target are copied before the transaction begins, so that writing them holds no lock."""
     ranking_id = new_id()
     with services.database.read() as before:
@@ -26,23 +31,8 @@ def replay_ranking(services: Services, session: Session, ranking: Ranking) -> Ra
     projects.lock(session, ranking.project_id)  # nothing is deleted meanwhile
     _check_that_all_is_there(session, ranking)
     job = session.get(Job, ranking.job_id)
-    return enqueue_ranking(
-        session,
-        Ranking(
-            id=ranking_id,
-            project_id=ranking.project_id,
-            pool_id=ranking.pool_id,
-            ensemble_id=ranking.ensemble_id,
-            acquisition=ranking.acquisition,
-            selection=ranking.selection,
-            k=ranking.k,
-            seed=ranking.seed,
-            target=ranking.target,
-            watermark=ranking.watermark,
-            replay_of=ranking.id,
-        ),
-        job.payload.get("notes", ()) if job is not None else (),
-    )
+    again = Ranking(id=ranking_id, replay_of=ranking.id, **{name: getattr(ranking, name) for name in REPEATED})
+    return enqueue_ranking(session, again, job.payload.get("notes", ()) if job is not None else ())
 
 
 def kept_context(session: Session, ranking_id: str) -> dict[str, Any] | None:

@@ -1,7 +1,6 @@
 """Ask which rows to label next. What the answer depends on is fixed here, so that it can be given again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
@@ -9,7 +8,7 @@ from sqlalchemy.orm import Session
 
 import bensemble_core as bc
 from app.db import consensus, label_counts, pools, projects
-from app.db.tables import Ensemble, Job, Pool, Project, Ranking, Round, RoundItem
+from app.db.tables import Ensemble, Pool, Project, Ranking, Round, RoundItem
 from app.db.types import new_id
 from app.ensembles.queries import finished_ensemble
 from app.errors import Conflict, Malformed
@@ -28,12 +27,6 @@ from bensemble_core.ranking.ranking import check_combination
 SHORT_LIST_BYTES = 2**31
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankingRequest:
-    job: Job
-    ranking: Ranking
-
-
 def request_ranking(
     session: Session,
     project: Project,
@@ -48,7 +41,7 @@ def request_ranking(
     round_id: str | None = None,
     target: dict[str, Any] | None = None,
     ranking_id: str | None = None,
-) -> RankingRequest:
+) -> Ranking:
     """An acquisition or selection of None is chosen here, by the task and by whether there is an ensemble."""
     project = projects.lock(session, project.id)
     if pool.purpose != "candidates":
@@ -104,13 +97,13 @@ def with_defaults(
     return as_json(options), as_json(how), notes
 
 
-def enqueue_ranking(session: Session, ranking: Ranking, notes: Sequence[str] = ()) -> RankingRequest:
+def enqueue_ranking(session: Session, ranking: Ranking, notes: Sequence[str] = ()) -> Ranking:
     payload = {"ranking_id": ranking.id, "notes": list(notes)}
     job = queue.enqueue(session, kind="rank_pool", queue="score", payload=payload, project_id=ranking.project_id).job
     ranking.job_id = job.id
     session.add(ranking)
     session.flush()
-    return RankingRequest(job=job, ranking=ranking)
+    return ranking
 
 
 def family_of(project: Project) -> bc.Family:

@@ -19,13 +19,5 @@ class RoundIn(Choice):
 
 
 def stored_round(wanted: RoundIn) -> dict[str, Any]:
-    return {
-        "pool_id": wanted.pool_id,
-        "acquisition": as_json_or_none(wanted.acquisition),
-        "selection": as_json_or_none(wanted.selection),
-        "k": wanted.k,
-        "overlap": wanted.overlap,
-        "seed": wanted.seed,
-        "retrain": wanted.retrain,
-        "target": {"pool_id": wanted.target.pool_id} if wanted.target is not None else None,
-    }
+    methods = {"acquisition": as_json_or_none(wanted.acquisition), "selection": as_json_or_none(wanted.selection)}
+    return {**wanted.model_dump(exclude=set(methods)), **methods}

@@ -1,40 +1,30 @@
 """Rankings."""
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from sqlalchemy import select
 
-from app.db.tables import Job, Pool, Project, Ranking
+from app.db.tables import Pool, Project, Ranking
 from app.db.types import new_id
 from app.errors import Conflict
 from app.methods.schemas import as_json_or_none
 from app.rankings.replay import replay_ranking
-from app.rankings.request import RankingRequest, request_ranking, store_target
+from app.rankings.request import request_ranking, store_target
 from app.rankings.schemas import RankingIn, RankingJobOut, RankingOut
 from app.rankings.views import ranking_csv, ranking_job_view, ranking_view
-from app.web.dependencies import Context, EdgeRoute, on
-from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
+from app.web.dependencies import CanLabel, CanRead, EdgeRoute
+from app.web.paging import Page, Paged, page_by_id
+from app.web.problems import problems
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["rankings"], route_class=EdgeRoute)
 
 
-@router.post(
-    "/pools/{pool_id}/rankings",
-    status_code=202,
-    responses=problems_of_change(404),
-    operation_id="create_ranking",
-    summary="Rank a pool",
-)
-@waits(ranking_job_view, job=Job, ranking=Ranking)
-def post_ranking(
-    pool_id: str,
-    context: Annotated[Context[Pool], on(Pool, "label", parameter="pool_id")],
-    wanted: RankingIn,
-    response: Response,
-) -> RankingJobOut:
+@router.post("/pools/{pool_id}/rankings", status_code=202, operation_id="create_ranking", summary="Rank a pool")
+@waits(ranking_job_view, ranking=Ranking)
+def post_ranking(pool_id: str, context: CanLabel[Pool], wanted: RankingIn) -> RankingJobOut:
     """Which k rows to label next. `acquisition` scores every row that is neither labelled nor skipped, `selection`
     takes k of them. Name neither, and classes are ranked by `margin` with `top_k`, numbers by `power` on the members'
     spread (`predictive_variance`, epistemic); the ranking shows what was taken. The same pool, ensemble, labels,
@@ -47,7 +37,7 @@ def post_ranking(
     ranking_id = new_id()
     name = wanted.acquisition.name if wanted.acquisition is not None else None
     target = store_target(context.services, project, ranking_id, name, wanted.target)
-    request = request_ranking(
+    ranking = request_ranking(
         context.session,
         project,
         context.resource,
@@ -60,57 +50,34 @@ def post_ranking(
         target=target,
         ranking_id=ranking_id,
     )
-    return _accepted(context, request, response)
+    return ranking_job_view(context.services, context.session, ranking=ranking)
 
 
 @router.post(
-    "/rankings/{ranking_id}/replay",
-    status_code=202,
-    responses=problems_of_change(404),
-    operation_id="replay_ranking",
-    summary="Make a ranking again",
+    "/rankings/{ranking_id}/replay", status_code=202, operation_id="replay_ranking", summary="Make a ranking again"
 )
-@waits(ranking_job_view, job=Job, ranking=Ranking)
-def post_replay(
-    ranking_id: str,
-    context: Annotated[Context[Ranking], on(Ranking, "label", parameter="ranking_id")],
-    response: Response,
-) -> RankingJobOut:
+@waits(ranking_job_view, ranking=Ranking)
+def post_replay(ranking_id: str, context: CanLabel[Ranking]) -> RankingJobOut:
     """Runs the stored request once more: the same ensemble (or none, if there was none), options, seed and target,
     and the labels as they stood at its `watermark`. A new ranking with the identical items comes of it, whatever has
     been labelled or trained since; `replay_of` says whose. Answered with 409 if something it needs was deleted: the
     ensemble, the target pool, or another pool whose labelled rows the selection kept away from."""
-    return _accepted(context, replay_ranking(context.services, context.session, context.resource), response)
+    ranking = replay_ranking(context.services, context.session, context.resource)
+    return ranking_job_view(context.services, context.session, ranking=ranking)
 
 
-def _accepted(context: Context[Any], request: RankingRequest, response: Response) -> RankingJobOut:
-    response.headers["Location"] = f"/v1/jobs/{request.job.id}"
-    return ranking_job_view(context.services, context.session, job=request.job, ranking=request.ranking)
-
-
-@router.get("/pools/{pool_id}/rankings", responses=problems(404), summary="List a pool's rankings")
-def list_rankings(
-    pool_id: str,
-    context: Annotated[Context[Pool], on(Pool, "read", parameter="pool_id")],
-    cursor: Cursor = None,
-    limit: Limit = 100,
-) -> Page[RankingOut]:
+@router.get("/pools/{pool_id}/rankings", summary="List a pool's rankings")
+def list_rankings(pool_id: str, context: CanRead[Pool], paging: Paged) -> Page[RankingOut]:
     """Without their items; get one for these."""
     query = select(Ranking).where(Ranking.pool_id == pool_id)
-    return page_by_id(
-        context.session,
-        query,
-        Ranking.id,
-        cursor,
-        limit,
-        lambda row: ranking_view(context.services, context.session, row, with_items=False),
-    )
+    view = partial(ranking_view, context.services, context.session, with_items=False)
+    return page_by_id(context.session, query, paging, view)
 
 
 @router.get(
     "/rankings/{ranking_id}",
     responses={
-        **problems(404, 409),
+        **problems(409),
         200: {
             "content": {"text/csv": {"schema": {"type": "string"}}},
             "description": "The ranking, or its items as CSV: rank, row, key, score, payload, value and measure "
@@ -123,7 +90,7 @@ def list_rankings(
 )
 def get_ranking(
     ranking_id: str,
-    context: Annotated[Context[Ranking], on(Ranking, "read", parameter="ranking_id")],
+    context: CanRead[Ranking],
     format: Literal["json", "csv"] = "json",
     explain: Annotated[bool, Query(description="Say of each item why it was chosen.")] = False,
 ) -> Any:

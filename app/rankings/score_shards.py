@@ -151,7 +151,7 @@ def run_tasks(job: JobContext, tasks: Sequence[Task], n_rows: int) -> None:
 
 
 def ranking_failed(detail: str) -> JobFailed:
-    return JobFailed({"title": "The ranking failed", "detail": detail, "status": 409})
+    return JobFailed("The ranking failed", detail)
 
 
 def _check_children(job: JobContext, children: Sequence[Job]) -> None:
@@ -162,8 +162,7 @@ def _check_children(job: JobContext, children: Sequence[Job]) -> None:
         for child in children:
             queue.request_cancel(session, child.id)
     first = ended_badly[0]
-    problem = first.error or {"title": "A part was cancelled", "detail": f"its job {first.id} was cancelled"}
-    raise JobFailed({"status": 409, **problem})
+    raise JobFailed(**(first.error or {"title": "A part was cancelled", "detail": f"its job {first.id} was cancelled"}))
 
 
 def score_shard(task: Task, tell: RowsDone) -> None:

@@ -1,19 +1,18 @@
 """Rankings as the API shows them."""
 
-import csv
-import io
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.db.tables import Job, Ranking, RankingItem, RankingResult
+from app.db.tables import Ranking, RankingItem, RankingResult
 from app.pools.views import payloads_of
 from app.rankings.schemas import RankedItem, RankingJobOut, RankingOut
 from app.services import Services
-from app.web.csv import cell
-from app.web.job_view import job_state, job_view
+from app.web.csv import cell, lines
+from app.web.job_view import job_state, view_of_job
 
 
 def ranking_view(
@@ -21,18 +20,9 @@ def ranking_view(
 ) -> RankingOut:
     result = session.get(RankingResult, ranking.id)
     status, error = job_state(session, ranking.job_id, result is not None)
-    columns = {name: getattr(ranking, name) for name in RankingOut.model_fields if hasattr(ranking, name)}
-    return RankingOut(
-        **columns,
-        status=status,
-        error=error,
-        n_scored=result.n_scored if result else None,
-        seconds=result.seconds if result else None,
-        notes=result.notes if result else [],
-        measure=result.measure if result else None,
-        ceiling=result.ceiling if result else None,
-        items=ranked_items(services, session, ranking, explain=explain) if result and with_items else None,
-    )
+    notes = result.notes if result else []
+    items = ranked_items(services, session, ranking, explain=explain) if result and with_items else None
+    return RankingOut.of(ranking, result, status=status, error=error, notes=notes, items=items)
 
 
 def ranked_items(services: Services, session: Session, ranking: Ranking, *, explain: bool) -> list[RankedItem]:
@@ -40,30 +30,21 @@ def ranked_items(services: Services, session: Session, ranking: Ranking, *, expl
     items = list(session.scalars(query))
     payloads = payloads_of(services, session, ranking.pool_id, [item.row for item in items])
     return [
-        RankedItem(
-            rank=item.rank,
-            row=item.row,
-            key=item.key,
-            score=item.score,
-            value=item.value,
-            payload=payload,
-            explanation=item.explanation if explain else None,
-        )
+        RankedItem.of(item, payload=payload, explanation=item.explanation if explain else None)
         for item, payload in zip(items, payloads, strict=True)
     ]
 
 
-def ranking_job_view(services: Services, session: Session, *, job: Job, ranking: Ranking) -> RankingJobOut:
-    return RankingJobOut(job=job_view(session, job), ranking=ranking_view(services, session, ranking, with_items=True))
+def ranking_job_view(services: Services, session: Session, *, ranking: Ranking) -> RankingJobOut:
+    view = ranking_view(services, session, ranking, with_items=True)
+    return RankingJobOut(job=view_of_job(session, ranking.job_id), ranking=view)
 
 
 def ranking_csv(view: RankingOut, items: Sequence[RankedItem], *, explain: bool) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["rank", "row", "key", "score", "payload", "value", "measure", *["explanation"] * explain])
+    rows: list[list[Any]] = [["rank", "row", "key", "score", "payload", "value", "measure", *["explanation"] * explain]]
     for item in items:
         payload = item.payload if isinstance(item.payload, str) or item.payload is None else json.dumps(item.payload)
         why = json.dumps(item.explanation) if item.explanation is not None else None
         known = [item.rank, item.row, cell(item.key), item.score, cell(payload), item.value, view.measure]
-        writer.writerow([*known, *[why] * explain])
-    return buffer.getvalue()
+        rows.append([*known, *[why] * explain])
+    return lines(rows)

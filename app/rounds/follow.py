@@ -34,7 +34,7 @@ def _open(session: Session, trained: EnsembleTrained, schedule_id: str) -> list[
             logger.warning(
                 "schedule could not open a round", extra={"schedule_id": schedule_id, "reason": problem.detail}
             )
-    return [opened.job.id] if opened is not None else []
+    return [opened.job_id] if opened is not None else []
 
 
 def _shortfall(opened: Opened | None, wanted: int) -> str | None:

@@ -17,7 +17,7 @@ from app.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    job: Job
+    job_id: str
     round: Round
     k: int
 
@@ -35,7 +35,7 @@ def open_round(
     pool = pools.pool_of(session, project.id, wanted["pool_id"])
     refuse_while_ranking(session, pool)
     round_id = new_id()
-    request = request_ranking(
+    ranking = request_ranking(
         session,
         project,
         pool,
@@ -53,7 +53,7 @@ def open_round(
         project_id=project.id,
         number=project.last_round,
         pool_id=pool.id,
-        ranking_id=request.ranking.id,
+        ranking_id=ranking.id,
         overlap=wanted["overlap"],
         retrain=wanted["retrain"],
         status="ranking",
@@ -61,7 +61,7 @@ def open_round(
     )
     session.add(opened)
     session.flush()
-    return Opened(job=request.job, round=opened, k=request.ranking.k)
+    return Opened(job_id=ranking.job_id, round=opened, k=ranking.k)
 
 
 def refuse_while_ranking(session: Session, pool: Pool) -> None:

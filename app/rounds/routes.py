@@ -1,71 +1,44 @@
 """Rounds."""
 
-from typing import Annotated
-
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from sqlalchemy import select
 
-from app.db.tables import Job, Project, Round
+from app.db.tables import Project, Round
 from app.rankings.round_request import RoundIn, stored_round
 from app.rounds.close import close_round
 from app.rounds.open import open_round
 from app.rounds.reserve import reserve_items
 from app.rounds.schemas import NextIn, NextOut, RoundJobOut, RoundOut
 from app.rounds.views import next_view, round_job_view, round_view
-from app.web.dependencies import Context, EdgeRoute, on
-from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
+from app.web.dependencies import CanLabel, CanRead, CanWrite, EdgeRoute
+from app.web.paging import Page, Paged, page_by_id
 from app.web.waiting import waits
 
 router = APIRouter(prefix="/v1", tags=["rounds"], route_class=EdgeRoute)
 
 
-@router.post(
-    "/projects/{project_id}/rounds",
-    status_code=202,
-    responses=problems_of_change(404),
-    operation_id="open_round",
-    summary="Open a round",
-)
-@waits(round_job_view, job=Job, round=Round)
-def post_round(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "write", parameter="project_id")],
-    wanted: RoundIn,
-    response: Response,
-) -> RoundJobOut:
+@router.post("/projects/{project_id}/rounds", status_code=202, operation_id="open_round", summary="Open a round")
+@waits(round_job_view, round=Round)
+def post_round(project_id: str, context: CanWrite[Project], wanted: RoundIn) -> RoundJobOut:
     """Ranks the pool and queues the k best rows for annotators, who take them with `next`. When every item has been
     labelled or skipped by `overlap` annotators the round is complete, and a new ensemble is trained."""
     opened = open_round(context.session, context.resource, context.services.settings, stored_round(wanted))
-    response.headers["Location"] = f"/v1/jobs/{opened.job.id}"
-    return round_job_view(context.services, context.session, job=opened.job, round=opened.round)
+    return round_job_view(context.services, context.session, round=opened.round)
 
 
-@router.get("/projects/{project_id}/rounds", responses=problems(404), summary="List rounds")
-def list_rounds(
-    project_id: str,
-    context: Annotated[Context[Project], on(Project, "read", parameter="project_id")],
-    cursor: Cursor = None,
-    limit: Limit = 100,
-) -> Page[RoundOut]:
+@router.get("/projects/{project_id}/rounds", summary="List rounds")
+def list_rounds(project_id: str, context: CanRead[Project], paging: Paged) -> Page[RoundOut]:
     query = select(Round).where(Round.project_id == project_id)
-    return page_by_id(context.session, query, Round.id, cursor, limit, lambda row: round_view(context.session, row))
+    return page_by_id(context.session, query, paging, lambda row: round_view(context.session, row))
 
 
-@router.get("/rounds/{round_id}", responses=problems(404), summary="Get a round")
-def get_round(round_id: str, context: Annotated[Context[Round], on(Round, "read", parameter="round_id")]) -> RoundOut:
+@router.get("/rounds/{round_id}", summary="Get a round")
+def get_round(round_id: str, context: CanRead[Round]) -> RoundOut:
     return round_view(context.session, context.resource)
 
 
-@router.post(
-    "/rounds/{round_id}/next",
-    responses=problems_of_change(404),
-    operation_id="next_items",
-    summary="Take the next items to label",
-)
-def post_next(
-    round_id: str, context: Annotated[Context[Round], on(Round, "label", parameter="round_id")], wanted: NextIn
-) -> NextOut:
+@router.post("/rounds/{round_id}/next", operation_id="next_items", summary="Take the next items to label")
+def post_next(round_id: str, context: CanLabel[Round], wanted: NextIn) -> NextOut:
     """Items that this annotator has open come first, then the best that nobody holds. Nobody else gets them until
     they are answered or the hold lapses. An empty list means there is nothing left for this annotator."""
     services, session = context.services, context.session
@@ -79,12 +52,7 @@ def post_next(
     return next_view(services, session, context.resource, reserved)
 
 
-@router.post(
-    "/rounds/{round_id}/close",
-    responses=problems_of_change(404),
-    operation_id="close_round",
-    summary="Close a round early",
-)
-def post_close(round_id: str, context: Annotated[Context[Round], on(Round, "write", parameter="round_id")]) -> RoundOut:
+@router.post("/rounds/{round_id}/close", operation_id="close_round", summary="Close a round early")
+def post_close(round_id: str, context: CanWrite[Round]) -> RoundOut:
     """What was labelled stays labelled; no training is set off."""
     return round_view(context.session, close_round(context.session, context.resource))

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from app.db.tables import Job, PoolData, Ranking, Round, RoundItem
+from app.db.tables import PoolData, Ranking, Round, RoundItem
 from app.pools.views import payloads_of
 from app.rounds.advance import count_open
 from app.rounds.reserve import Reserved
 from app.rounds.schemas import NextItem, NextOut, RoundJobOut, RoundOut
 from app.services import Services
-from app.web.job_view import job_state, job_view
+from app.web.job_view import job_state, view_of_job
 
 
 def round_view(session: Session, round_: Round) -> RoundOut:
@@ -22,12 +22,12 @@ def round_view(session: Session, round_: Round) -> RoundOut:
         ranking = session.get_one(Ranking, round_.ranking_id)
         state, error = job_state(session, ranking.job_id, False)
         status = "closed" if state in ("failed", "cancelled") else "ranking"
-    columns = {name: getattr(round_, name) for name in RoundOut.model_fields if hasattr(round_, name)}
-    return RoundOut(**{**columns, "status": status}, n_items=n_items, n_done=n_done, error=error)
+    return RoundOut.of(round_, status=status, n_items=n_items, n_done=n_done, error=error)
 
 
-def round_job_view(services: Services, session: Session, *, job: Job, round: Round) -> RoundJobOut:
-    return RoundJobOut(job=job_view(session, job), round=round_view(session, round))
+def round_job_view(services: Services, session: Session, *, round: Round) -> RoundJobOut:
+    job_id = session.get_one(Ranking, round.ranking_id).job_id
+    return RoundJobOut(job=view_of_job(session, job_id), round=round_view(session, round))
 
 
 def next_view(services: Services, session: Session, round_: Round, reserved: Sequence[Reserved]) -> NextOut:
@@ -35,7 +35,6 @@ def next_view(services: Services, session: Session, round_: Round, reserved: Seq
     payloads = payloads_of(services, session, round_.pool_id, rows)
     keys = services.pool(session.get_one(PoolData, round_.pool_id)).keys(rows) if rows else []
     items = [
-        NextItem(rank=item.rank, row=item.row, key=key, payload=payload, expires_at=item.expires_at)
-        for item, key, payload in zip(reserved, keys, payloads, strict=True)
+        NextItem.of(item, key=key, payload=payload) for item, key, payload in zip(reserved, keys, payloads, strict=True)
     ]
     return NextOut(items=items, n_left=count_open(session, round_))

@@ -8,9 +8,8 @@ from sqlalchemy.orm import Session
 from app.db import pools, projects
 from app.db.tables import Project, Schedule
 from app.db.types import database_time, new_id
-from app.ensembles.schemas import TrainingIn
+from app.ensembles.schemas import stored_training
 from app.errors import Conflict, Malformed
-from app.methods.schemas import as_json_or_none
 from app.rankings.request import check_methods, with_defaults
 from app.rankings.round_request import stored_round
 from app.schedules.fire import next_time
@@ -31,11 +30,7 @@ def create_schedule(session: Session, project: Project, wanted: ScheduleIn, sett
     schedule = Schedule(
         id=new_id(),
         project_id=project.id,
-        cron=wanted.cron,
-        timezone=wanted.timezone,
-        every_labels=wanted.every_labels,
-        on_round_complete=wanted.on_round_complete,
-        debounce_seconds=wanted.debounce_seconds,
+        **wanted.model_dump(exclude={"training", "then_open_round"}),
         training=stored_training(wanted.training),
         then_open_round=then_open_round,
         next_fire_at=next_fire_at,
@@ -73,12 +68,3 @@ def delete_schedule(session: Session, schedule: Schedule) -> None:
     """Not while labels are counted for it: whoever counts holds the project."""
     projects.lock(session, schedule.project_id)
     session.execute(delete(Schedule).where(Schedule.id == schedule.id))
-
-
-def stored_training(wanted: TrainingIn) -> dict[str, Any]:
-    return {
-        "posterior": as_json_or_none(wanted.posterior),
-        "n_members": wanted.n_members,
-        "seed": wanted.seed,
-        "warm_start": wanted.warm_start,
-    }

@@ -15,9 +15,9 @@ from app.sessions.record import record_observation
 from app.sessions.schemas import EigOut, ObservationIn, ObservationOut, PosteriorOut, StandingOut, TrialOut
 from app.sessions.undo import undo_observation
 from app.sessions.views import followed_view, observation_view, trial_view, trials_csv
-from app.web.dependencies import Context, EdgeRoute, computes, on
-from app.web.paging import Cursor, Limit, Page, decode_cursor, encode_cursor
-from app.web.problems import problems, problems_of_change
+from app.web.dependencies import CanLabel, CanRead, CanWrite, EdgeRoute, computes
+from app.web.paging import Page, Paged, encode_cursor
+from app.web.problems import problems
 from app.web.waiting import First, waits_for
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["sessions"], route_class=EdgeRoute)
@@ -29,18 +29,12 @@ def _next_job(first: First) -> list[str]:
     return [first["next_job"]["id"]] if first["next_job"] else []
 
 
-@router.post(
-    "/observations",
-    status_code=201,
-    responses=problems_of_change(404),
-    operation_id="record_observation",
-    summary="Record an outcome",
-)
+@router.post("/observations", status_code=201, operation_id="record_observation", summary="Record an outcome")
 @waits_for(_next_job, followed_view)
 @computes
 def post_observation(
     session_id: str,
-    context: Annotated[Context[DesignSession], on(DesignSession, "label", parameter="session_id")],
+    context: CanLabel[DesignSession],
     given: ObservationIn,
     next: Annotated[bool, Query(description="Propose the next design in the same answer.")] = False,
 ) -> ObservationOut:
@@ -55,24 +49,24 @@ def post_observation(
 @router.delete(
     "/observations/{n}",
     status_code=204,
-    responses=problems(404, 409),
+    responses=problems(409),
     operation_id="undo_observation",
     summary="Take an outcome back",
 )
 def remove_observation(
     session_id: str,
     n: Annotated[int, Path(ge=1, le=2**31, description="The observation's number.")],
-    context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")],
+    context: CanWrite[DesignSession],
 ) -> None:
     """The posterior is then that of the others: their order does not matter."""
     undo_observation(context.session, session_id, n)
 
 
-@router.get("/posterior", responses=problems(404, 409), summary="Get the posterior")
+@router.get("/posterior", responses=problems(409), summary="Get the posterior")
 @computes
 def get_posterior(
     session_id: str,
-    context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
+    context: CanRead[DesignSession],
     form: Annotated[Form, Query(description="What to send beside the summary.")] = "summary",
     n: Annotated[int, Query(ge=2, le=10_000, description="How many samples, or points of a marginal.")] = 200,
     seed: Annotated[int, Query(ge=0, lt=2**63, description="Of the samples.")] = 0,
@@ -82,11 +76,11 @@ def get_posterior(
     return read_posterior(context.services, session_id, form, n=n, seed=seed, mass=mass)
 
 
-@router.get("/eig", responses=problems(404, 409), summary="Get the information that designs promise")
+@router.get("/eig", responses=problems(409), summary="Get the information that designs promise")
 @computes
 def get_eig(
     session_id: str,
-    context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
+    context: CanRead[DesignSession],
     designs: Annotated[
         str | None, Query(max_length=4000, description='A JSON list, as `[{"xi": 6}]`. Default: every design.')
     ] = None,
@@ -107,18 +101,15 @@ def _asked(text: str) -> list[dict[str, Any]]:
     return list(found)
 
 
-@router.get("/stop", responses=problems(404, 409), summary="Ask whether to stop")
+@router.get("/stop", responses=problems(409), summary="Ask whether to stop")
 @computes
-def get_stop(
-    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")]
-) -> StandingOut:
+def get_stop(session_id: str, context: CanRead[DesignSession]) -> StandingOut:
     """What the spec's stopping rules say, and why."""
     return read_stop(context.services, session_id)
 
 
 _LISTED: dict[str, Any] = {
     "responses": {
-        **problems(404),
         200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A page, or all of them as CSV."},
     },
     "response_model": Page[TrialOut],
@@ -130,11 +121,7 @@ _LISTED: dict[str, Any] = {
 @router.get("/rounds", **_LISTED, operation_id="list_trials_by_their_old_name", deprecated=True)
 @computes
 def list_trials(
-    session_id: str,
-    context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
-    format: Literal["json", "csv"] = "json",
-    cursor: Cursor = None,
-    limit: Limit = 100,
+    session_id: str, context: CanRead[DesignSession], paging: Paged, format: Literal["json", "csv"] = "json"
 ) -> Any:
     """In order, each with what it taught given those before it. An outcome taken back is not among them, and what
     later ones taught is computed anew when they are read; what took too long for that has nulls and `is_stale`. CSV has
@@ -142,7 +129,7 @@ def list_trials(
     if format == "csv":
         columns = read_columns(context.services, session_id)
         return Response(trials_csv(_trials(context.services, session_id), columns), media_type="text/csv")
-    after = decode_cursor(cursor, int)
+    after, limit = paging.after(int), paging.limit
     found = _trials(context.services, session_id, after=after[0] if after is not None else 0, limit=limit + 1)
     following = encode_cursor(found[limit - 1].n) if len(found) > limit else None
     return Page[TrialOut](items=found[:limit], next_cursor=following)

@@ -29,8 +29,6 @@ def open_session(session: Session, experiment: Experiment, wanted: SessionIn) ->
         seed=wanted.seed,
         prior={"from": wanted.prior} if isinstance(wanted.prior, str) else wanted.prior.model_dump(),
         prior_observations=_inherited(session, experiment, wanted),
-        round=0,
-        version=0,
         token_digest=digest(token),
     )
     session.add(row)

@@ -1,6 +1,6 @@
 """Proposals: what to run next."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter, Response
 from sqlalchemy import select
@@ -10,9 +10,8 @@ from app.sessions.abandon import abandon_proposal
 from app.sessions.propose import Expensive, propose_designs
 from app.sessions.schemas import AbandonIn, ExpensiveOut, ProposalBase, ProposalIn, ProposalOut
 from app.sessions.views import expensive_view, proposal_view, proposals_view, proposed_view
-from app.web.dependencies import Context, EdgeRoute, computes, on
-from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
+from app.web.dependencies import CanLabel, CanRead, EdgeRoute, computes
+from app.web.paging import Page, Paged, page_by_id
 from app.web.waiting import its_job, waits_for
 
 router = APIRouter(prefix="/v1", tags=["sessions"], route_class=EdgeRoute)
@@ -22,7 +21,6 @@ router = APIRouter(prefix="/v1", tags=["sessions"], route_class=EdgeRoute)
     "/sessions/{session_id}/proposals",
     status_code=201,
     responses={
-        **problems_of_change(404),
         200: {"model": ExpensiveOut, "description": "With `Prefer: wait`: the job ended without one; `job` says why."},
         202: {"model": ExpensiveOut, "description": "Too expensive for a request: a job computes it."},
     },
@@ -32,11 +30,7 @@ router = APIRouter(prefix="/v1", tags=["sessions"], route_class=EdgeRoute)
 )
 @waits_for(its_job, proposed_view)
 @computes
-def post_proposal(
-    session_id: str,
-    context: Annotated[Context[DesignSession], on(DesignSession, "label", parameter="session_id")],
-    wanted: ProposalIn,
-) -> Any:
+def post_proposal(session_id: str, context: CanLabel[DesignSession], wanted: ProposalIn) -> Any:
     """The design with the highest expected information gain (or utility) for its cost, given what was observed and
     what is pending. The same spec, seed and outcomes give the same proposals. A `client_id` gets its pending ones
     again, as they were; where those are not what `count`, `fixed` and `excluded` ask for now, that is a 409. A stopping
@@ -50,34 +44,18 @@ def post_proposal(
     return Response(body.model_dump_json(), 202, headers=headers, media_type="application/json")
 
 
-@router.get("/sessions/{session_id}/proposals", responses=problems(404), summary="List a session's proposals")
-def list_proposals(
-    session_id: str,
-    context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")],
-    cursor: Cursor = None,
-    limit: Limit = 100,
-) -> Page[ProposalBase]:
+@router.get("/sessions/{session_id}/proposals", summary="List a session's proposals")
+def list_proposals(session_id: str, context: CanRead[DesignSession], paging: Paged) -> Page[ProposalBase]:
     query = select(Proposal).where(Proposal.session_id == session_id)
-    return page_by_id(context.session, query, Proposal.id, cursor, limit, proposal_view)
+    return page_by_id(context.session, query, paging, proposal_view)
 
 
-@router.get("/proposals/{proposal_id}", responses=problems(404), summary="Get a proposal")
-def get_proposal(
-    proposal_id: str, context: Annotated[Context[Proposal], on(Proposal, "read", parameter="proposal_id")]
-) -> ProposalBase:
+@router.get("/proposals/{proposal_id}", summary="Get a proposal")
+def get_proposal(proposal_id: str, context: CanRead[Proposal]) -> ProposalBase:
     return proposal_view(context.resource)
 
 
-@router.post(
-    "/proposals/{proposal_id}/abandon",
-    responses=problems_of_change(404),
-    operation_id="abandon_proposal",
-    summary="Abandon a proposal",
-)
-def post_abandon(
-    proposal_id: str,
-    context: Annotated[Context[Proposal], on(Proposal, "label", parameter="proposal_id")],
-    wanted: AbandonIn,
-) -> ProposalBase:
+@router.post("/proposals/{proposal_id}/abandon", operation_id="abandon_proposal", summary="Abandon a proposal")
+def post_abandon(proposal_id: str, context: CanLabel[Proposal], wanted: AbandonIn) -> ProposalBase:
     """It no longer counts as pending. An outcome that comes all the same is still taken."""
     return proposal_view(abandon_proposal(context.session, context.resource, wanted.reason))

@@ -70,7 +70,7 @@ def propose_designs(
         if not draft.proposals:
             raise Conflict("no design is left that is allowed and affordable; fix or exclude fewer, or stop here")
         sessions.take(session, state, observes=False)
-        return write_proposals(session, state, draft, wanted, number_of_round=state.round)
+        return write_proposals(session, state, draft, wanted, revision=state.revision)
 
     return sessions.settle(session, attempt)
 
@@ -229,7 +229,7 @@ def draft_proposals(
 
 
 def write_proposals(
-    session: Session, state: State, draft: Draft, wanted: ProposalIn, *, number_of_round: int
+    session: Session, state: State, draft: Draft, wanted: ProposalIn, *, revision: int
 ) -> list[Proposal]:
     last = session.scalar(select(func.max(Proposal.number)).where(Proposal.session_id == state.id)) or 0
     lasts = None if wanted.expires_in is None else state.now + timedelta(seconds=wanted.expires_in)
@@ -244,15 +244,11 @@ def write_proposals(
             se=made.se,
             method=made.method,
             details={
-                "joint_eig": made.joint_eig,
-                "score": made.score,
-                "cost": made.cost,
-                "utility": made.utility,
-                "note": made.note,
+                **{name: getattr(made, name) for name in ("joint_eig", "score", "cost", "utility", "note")},
                 "chosen": made.reason,
                 "runner_up": None if made.runner_up is None else asdict(made.runner_up),
                 "stop": draft.stop,
-                "round": number_of_round,
+                "round": revision,  # as older versions know it
             },
             status="pending",
             expires_at=lasts,
@@ -277,10 +273,8 @@ def propose(job: JobContext) -> None:
         except sessions.Outdated:
             job.progress(0, 1, "computing again: the session has changed")
         except Problem as problem:
-            raise JobFailed(problem.body()) from problem
-    raise JobFailed(
-        {"title": Conflict.title, "detail": "the session kept changing meanwhile; ask again", "status": 409}
-    )
+            raise JobFailed(**problem.body()) from problem
+    raise JobFailed(Conflict.title, "the session kept changing meanwhile; ask again")
 
 
 def _propose_once(services: Services, job: JobContext, wanted: ProposalIn, result: dict[str, Any]) -> None:
@@ -290,8 +284,8 @@ def _propose_once(services: Services, job: JobContext, wanted: ProposalIn, resul
         raise Conflict("the session was closed before its proposal was computed")
     experiment = experiment_of(services, state)
     if own := pending_of(state, wanted.client_id):
-        told = [_told(row) for row in as_asked(experiment, own, wanted)]
-        with job.finish({**result, "proposals": told}):
+        summaries = [_summary(row) for row in as_asked(experiment, own, wanted)]
+        with job.finish({**result, "proposals": summaries}):
             return
     pending = [proposal.design for proposal in state.pending]
     draft = draft_proposals(experiment, state.observations, len(state.prior), pending, wanted)
@@ -300,18 +294,10 @@ def _propose_once(services: Services, job: JobContext, wanted: ProposalIn, resul
     job.progress(1, 1, "computed")
     with job.finish(result) as session:
         sessions.take(session, state, observes=False)
-        rows = write_proposals(session, state, draft, wanted, number_of_round=state.round)
-        result["proposals"] = [_told(row) for row in rows]
+        rows = write_proposals(session, state, draft, wanted, revision=state.revision)
+        result["proposals"] = [_summary(row) for row in rows]
 
 
-def _told(row: Proposal) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "design": row.design,
-        "eig": row.eig,
-        "se": row.se,
-        "method": row.method,
-        "note": row.details.get("note"),
-        "runner_up": row.details["runner_up"],
-        "stop": row.details["stop"],
-    }
+def _summary(row: Proposal) -> dict[str, Any]:
+    columns = {name: getattr(row, name) for name in ("id", "design", "eig", "se", "method")}
+    return {**columns, **{name: row.details.get(name) for name in ("note", "runner_up", "stop")}}

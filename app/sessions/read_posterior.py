@@ -1,6 +1,5 @@
 """What a session stands at: the posterior in several forms, the EIG of designs, the stopping rules."""
 
-from dataclasses import asdict
 from typing import Any, Literal
 
 from app.errors import Conflict, Malformed
@@ -8,7 +7,7 @@ from app.experiments.refusals import refusals
 from app.services import Services
 from app.sessions import state as sessions
 from app.sessions.learn_outcome import PATIENCE, stop_state
-from app.sessions.read_experiment import experiment_of
+from app.sessions.read_experiment import read_session
 from app.sessions.schemas import EigOut, EstimateOut, GridOut, MarginalOut, PosteriorOut, StandingOut
 from app.sessions.state import State
 from bensemble_core import design
@@ -20,12 +19,7 @@ LONGEST = 60  # times as long as a proposal may take: who asks for a posterior a
 
 
 def _read(services: Services, session_id: str) -> tuple[State, design.Experiment]:
-    def attempt() -> tuple[State, design.Experiment]:
-        with services.database.read() as session:
-            state = sessions.read(session, session_id)
-        return state, experiment_of(services, state)
-
-    return sessions.settle(None, attempt)
+    return sessions.settle(None, lambda: read_session(services, session_id))
 
 
 def read_posterior(services: Services, session_id: str, form: Form, *, n: int, seed: int, mass: float) -> PosteriorOut:
@@ -53,7 +47,7 @@ def _posterior(services: Services, session_id: str, form: Form, *, n: int, seed:
         return PosteriorOut(
             session_id=session_id,
             n=len(state.observed),
-            round=state.round,
+            revision=state.revision,
             method=belief.method,
             posterior=design.summary(belief),
             covariance={name: dict(zip(belief.names, row, strict=True)) for name, row in rows},
@@ -119,14 +113,11 @@ def read_eig(services: Services, session_id: str, asked: list[dict[str, Any]] | 
                 f"the EIG of {len(listed):,} designs takes more than {seconds:g} s here; name fewer of them",
                 pointer="/query/designs",
             ) from error
-    items = [
-        EstimateOut(design=dict(each), score=estimate.score, **asdict(estimate))
-        for each, estimate in zip(listed, estimates, strict=True)
-    ]
-    return EigOut(session_id=session_id, n=len(state.observed), round=state.round, items=items)
+    items = [EstimateOut.of(found, design=dict(each)) for each, found in zip(listed, estimates, strict=True)]
+    return EigOut(session_id=session_id, n=len(state.observed), revision=state.revision, items=items)
 
 
 def read_stop(services: Services, session_id: str) -> StandingOut:
     state, experiment = _read(services, session_id)
     found = stop_state(services, state, experiment, state.observations, cap=services.settings.max_design_work)
-    return StandingOut(session_id=session_id, n=len(state.observed), round=state.round, **found)
+    return StandingOut(session_id=session_id, n=len(state.observed), revision=state.revision, **found)

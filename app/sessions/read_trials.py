@@ -11,7 +11,7 @@ from app.errors import Problem
 from app.services import Services
 from app.sessions import state as sessions
 from app.sessions.learn_outcome import FAILED, NOT_LEARNT, PATIENCE, UNKNOWN, learnt, plain_stop
-from app.sessions.read_experiment import experiment_of
+from app.sessions.read_experiment import experiment_of, read_session
 
 Columns = tuple[list[str], list[str], list[str]]
 STALE = "an earlier outcome was taken back since; what this one taught was not yet computed anew: read the trials again"
@@ -36,14 +36,8 @@ def read_trials(
 
 def read_columns(services: Services, session_id: str) -> Columns:
     """The names of its designs, outcomes and parameters."""
-
-    def attempt() -> Columns:
-        with services.database.read() as session:
-            state = sessions.read(session, session_id)
-        model = experiment_of(services, state).spec.model
-        return sorted(model.space.names), sorted(each.name for each in model.outcomes), sorted(model.prior.names)
-
-    return sessions.settle(None, attempt)
+    model = sessions.settle(None, lambda: read_session(services, session_id))[1].spec.model
+    return sorted(model.space.names), sorted(each.name for each in model.outcomes), sorted(model.prior.names)
 
 
 def refresh(services: Services, session_id: str, rows: list[Observation]) -> None:

@@ -38,7 +38,7 @@ MAX_OBSERVATIONS = 10_000  # of one session: beliefs are computed from all of th
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
     observation: Observation
-    round: int
+    revision: int
     next: list[Proposal]
     next_job: Job | None = None
     next_problem: str | None = None
@@ -76,7 +76,7 @@ def record_observation(
         draft = ahead.draft
         answer = {**taught, "stop": ahead.stop}
         number = sessions.take(session, state, observes=True)
-        following = write_proposals(session, state, draft, wanted, number_of_round=number) if draft else own
+        following = write_proposals(session, state, draft, wanted, revision=number) if draft else own
         row = Observation(
             id=new_id(),
             session_id=session_id,
@@ -92,7 +92,7 @@ def record_observation(
             session.get_one(Proposal, answered).status = "observed"
         session.flush()
         job = queue_proposal(session, session_id, wanted, version=state.version + 1) if ahead.is_too_expensive else None
-        return Recorded(observation=row, round=number, next=following, next_job=job, next_problem=ahead.problem)
+        return Recorded(observation=row, revision=number, next=following, next_job=job, next_problem=ahead.problem)
 
     return sessions.settle(session, attempt)
 
@@ -138,15 +138,15 @@ def _again(
             following, job = ([], found.job) if isinstance(found, Expensive) else (found, None)
         except Problem as refusal:  # of the proposal, not of the outcome, which is recorded
             problem = refusal.detail
-    return Recorded(observation=earlier, round=state.round, next=following, next_job=job, next_problem=problem)
+    return Recorded(observation=earlier, revision=state.revision, next=following, next_job=job, next_problem=problem)
 
 
 def _check(state: State, given: ObservationIn) -> None:
     sessions.refuse_closed(state.is_closed)
-    if given.round is not None and given.round != state.round:
+    if given.revision is not None and given.revision != state.revision:
         raise Conflict(
-            f"the session is at round {state.round}, not {given.round}: somebody else has changed its observations; "
-            "look at them, and send the outcome again with the new round"
+            f"the session is at revision {state.revision}, not {given.revision}: somebody else has changed its "
+            "observations; look at them, and send the outcome again with the new revision"
         )
     if len(state.observed) >= MAX_OBSERVATIONS:
         raise Conflict(f"a session has at most {MAX_OBSERVATIONS:,} observations; open another one")

@@ -1,7 +1,5 @@
 """Sessions of experiments."""
 
-from typing import Annotated
-
 from fastapi import APIRouter, Response
 from sqlalchemy import select
 
@@ -11,25 +9,17 @@ from app.sessions.open import open_session
 from app.sessions.reissue_token import reissue_token, revoke_token
 from app.sessions.schemas import NewSessionOut, SessionChange, SessionIn, SessionOut, SessionTokenOut
 from app.sessions.views import session_view
-from app.web.dependencies import Context, TokenRoute, on
-from app.web.paging import Cursor, Limit, Page, page_by_id
-from app.web.problems import problems, problems_of_change
+from app.web.dependencies import CanRead, CanWrite, TokenRoute
+from app.web.paging import Page, Paged, page_by_id
 
 router = APIRouter(prefix="/v1", tags=["sessions"], route_class=TokenRoute)
 
 
 @router.post(
-    "/experiments/{experiment_id}/sessions",
-    status_code=201,
-    responses=problems_of_change(404),
-    operation_id="open_session",
-    summary="Open a session",
+    "/experiments/{experiment_id}/sessions", status_code=201, operation_id="open_session", summary="Open a session"
 )
 def post_session(
-    experiment_id: str,
-    context: Annotated[Context[Experiment], on(Experiment, "write", parameter="experiment_id")],
-    wanted: SessionIn,
-    response: Response,
+    experiment_id: str, context: CanWrite[Experiment], wanted: SessionIn, response: Response
 ) -> NewSessionOut:
     """One participant or sample. `token` is shown in this answer only, and a replay leaves it out."""
     opened = open_session(context.session, context.resource, wanted)
@@ -37,50 +27,26 @@ def post_session(
     return NewSessionOut(**session_view(context.session, opened.session).model_dump(), token=opened.token)
 
 
-@router.get("/experiments/{experiment_id}/sessions", responses=problems(404), summary="List an experiment's sessions")
-def list_sessions(
-    experiment_id: str,
-    context: Annotated[Context[Experiment], on(Experiment, "read", parameter="experiment_id")],
-    cursor: Cursor = None,
-    limit: Limit = 100,
-) -> Page[SessionOut]:
+@router.get("/experiments/{experiment_id}/sessions", summary="List an experiment's sessions")
+def list_sessions(experiment_id: str, context: CanRead[Experiment], paging: Paged) -> Page[SessionOut]:
     query = select(DesignSession).where(DesignSession.experiment_id == experiment_id)
-    return page_by_id(
-        context.session, query, DesignSession.id, cursor, limit, lambda row: session_view(context.session, row)
-    )
+    return page_by_id(context.session, query, paging, lambda row: session_view(context.session, row))
 
 
-@router.get("/sessions/{session_id}", responses=problems(404), summary="Get a session")
-def get_session(
-    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "read", parameter="session_id")]
-) -> SessionOut:
+@router.get("/sessions/{session_id}", summary="Get a session")
+def get_session(session_id: str, context: CanRead[DesignSession]) -> SessionOut:
     return session_view(context.session, context.resource)
 
 
-@router.patch(
-    "/sessions/{session_id}",
-    responses=problems_of_change(404),
-    operation_id="change_session",
-    summary="Rename, close or reopen a session",
-)
-def patch_session(
-    session_id: str,
-    context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")],
-    wanted: SessionChange,
-) -> SessionOut:
+@router.patch("/sessions/{session_id}", operation_id="change_session", summary="Rename, close or reopen a session")
+def patch_session(session_id: str, context: CanWrite[DesignSession], wanted: SessionChange) -> SessionOut:
     return session_view(context.session, change_session(context.session, session_id, wanted))
 
 
 @router.post(
-    "/sessions/{session_id}/token",
-    status_code=201,
-    responses=problems_of_change(404),
-    operation_id="reissue_session_token",
-    summary="Reissue a token",
+    "/sessions/{session_id}/token", status_code=201, operation_id="reissue_session_token", summary="Reissue a token"
 )
-def post_token(
-    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
-) -> SessionTokenOut:
+def post_token(session_id: str, context: CanWrite[DesignSession]) -> SessionTokenOut:
     """A new token for the session; the one before is refused from now on. Shown in this answer only, and a replay
     leaves it out."""
     return SessionTokenOut(session_id=session_id, token=reissue_token(context.session, session_id))
@@ -89,12 +55,9 @@ def post_token(
 @router.delete(
     "/sessions/{session_id}/token",
     status_code=204,
-    responses=problems(404),
     operation_id="revoke_session_token",
     summary="Revoke a session's token",
 )
-def remove_token(
-    session_id: str, context: Annotated[Context[DesignSession], on(DesignSession, "write", parameter="session_id")]
-) -> None:
+def remove_token(session_id: str, context: CanWrite[DesignSession]) -> None:
     """It is refused from now on. The session stays as it is, and can be given a new one."""
     revoke_token(context.session, session_id)

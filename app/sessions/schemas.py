@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, computed_field, model_validator
 
 from app.experiments.schemas import Design
 from app.web.fields import Flag, In, Name, Out, Result, Seed, Storable, Whole
@@ -50,7 +50,18 @@ class SessionChange(In):
     )
 
 
-class SessionOut(Out):
+class Revised(Out):
+    """`round` is an older name, which now is that of a labelling round."""
+
+    revision: int = Field(description="Changes of the observations so far; send it back to be told of others' changes.")
+
+    @computed_field(json_schema_extra={"deprecated": True}, description="The older name of `revision`.")  # type: ignore[prop-decorator]
+    @property
+    def round(self) -> int:
+        return self.revision
+
+
+class SessionOut(Revised):
     id: str
     experiment_id: str
     name: str
@@ -60,7 +71,6 @@ class SessionOut(Out):
     n_prior_observations: int
     n_observations: int
     n_pending: int = Field(description="Proposals that wait for their outcome.")
-    round: int = Field(description="Changes of the observations so far; send it back to be told of others' changes.")
     created_at: datetime
     closed_at: datetime | None
 
@@ -102,7 +112,7 @@ class ProposalIn(In):
     )
 
 
-class ProposalBase(Out):
+class ProposalBase(Revised):
     id: str
     session_id: str
     number: int
@@ -120,7 +130,7 @@ class ProposalBase(Out):
     chosen: str = Field(description="best | tie | random")
     runner_up: RunnerUpOut | None
     stop: StopOut
-    round: int = Field(description="The session's round that it was made for.")
+    revision: int = Field(description="The session's revision that it was made for.")
     reason: str | None = Field(description="Why it was abandoned, or is stale.")
     expires_at: datetime | None
     created_at: datetime
@@ -149,7 +159,12 @@ class ObservationIn(In):
     proposal_id: Id | None = None
     design: Design | None = None
     outcome: Design
-    round: Whole | None = Field(None, ge=0, description="Refused with 409 unless the session is still at this round.")
+    revision: Whole | None = Field(
+        None,
+        ge=0,
+        validation_alias=AliasChoices("revision", "round"),
+        description="Refused with 409 unless the session is still at this revision.",
+    )
     client_id: ClientId | None = Field(None, description="Default: the proposal's.")
 
     @model_validator(mode="after")
@@ -196,13 +211,12 @@ class Learnt(Out):
     )
 
 
-class ObservationOut(Learnt):
+class ObservationOut(Learnt, Revised):
     id: str
     session_id: str
     proposal_id: str | None
     design: dict[str, Any]
     outcome: dict[str, Any]
-    round: int
     next: ProposalOut | None = Field(
         None, description="With `?next=true`; null where a job makes it, it failed, or nothing is left to run."
     )
@@ -233,10 +247,9 @@ class MarginalOut(Out):
     hdi: tuple[Result, Result]
 
 
-class PosteriorOut(Out):
+class PosteriorOut(Revised):
     session_id: str
     n: int = Field(description="Observations of the session.")
-    round: int
     method: str = Field(description="grid | listed | particles | gaussian")
     posterior: dict[str, ParameterOut]
     covariance: dict[str, dict[str, Result]]
@@ -263,14 +276,12 @@ class EstimateOut(Out):
     upper: Result
 
 
-class EigOut(Out):
+class EigOut(Revised):
     session_id: str
     n: int
-    round: int
     items: list[EstimateOut]
 
 
-class StandingOut(StopOut):
+class StandingOut(StopOut, Revised):
     session_id: str
     n: int
-    round: int

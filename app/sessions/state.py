@@ -30,7 +30,7 @@ class State:
     experiment_id: str
     spec_hash: str
     seed: int | None
-    round: int
+    revision: int
     version: int
     is_closed: bool
     prior: list[Pair]
@@ -75,7 +75,7 @@ def read(session: Session, session_id: str) -> State:
         experiment_id=row.experiment_id,
         spec_hash=spec_hash,
         seed=row.seed,
-        round=row.round,
+        revision=row.revision,
         version=row.version,
         is_closed=row.closed_at is not None,
         prior=[(each["design"], each["outcome"]) for each in row.prior_observations],
@@ -88,17 +88,17 @@ def read(session: Session, session_id: str) -> State:
 
 
 def take(session: Session, state: State, *, observes: bool) -> int:
-    """Lock the session, if it is still as it was read, for a change; its new round. Who observes takes the next number
-    of an observation, too. Lapsed proposals become stale."""
+    """Lock the session, if it is still as it was read, for a change; its new revision. Who observes takes the next
+    number of an observation, too. Lapsed proposals become stale."""
     query = (
         update(DesignSession)
         .where(DesignSession.id == state.id, DesignSession.version == state.version)
         .values(
             version=DesignSession.version + 1,
-            round=DesignSession.round + int(observes),
+            revision=DesignSession.revision + int(observes),
             last_n=DesignSession.last_n + int(observes),
         )
-        .returning(DesignSession.round)
+        .returning(DesignSession.revision)
     )
     number = session.execute(query).scalar_one_or_none()
     if number is None:
@@ -114,7 +114,7 @@ def change(session: Session, session_id: str, *, observes: bool, **columns: Any)
     query = (
         update(DesignSession)
         .where(DesignSession.id == session_id)
-        .values(version=DesignSession.version + 1, round=DesignSession.round + int(observes), **columns)
+        .values(version=DesignSession.version + 1, revision=DesignSession.revision + int(observes), **columns)
         .returning(DesignSession)
     )
     row = session.execute(query, execution_options={"populate_existing": True}).scalar_one_or_none()

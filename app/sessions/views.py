@@ -1,9 +1,8 @@
 """Sessions, proposals and observations as the API shows them."""
 
-import csv
-import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from fastapi import Response
 from sqlalchemy import func, select
@@ -17,7 +16,7 @@ from app.sessions.propose import Expensive
 from app.sessions.read_trials import Columns
 from app.sessions.record import Recorded
 from app.sessions.schemas import ExpensiveOut, ObservationOut, ProposalBase, ProposalOut, SessionOut, TrialOut
-from app.web.csv import cell
+from app.web.csv import cell, lines
 from app.web.job_view import job_view
 from app.web.waiting import First
 
@@ -30,25 +29,17 @@ def session_view(session: Session, row: DesignSession) -> SessionOut:
         .where(Proposal.session_id == row.id, Proposal.status == "pending")
         .where(Proposal.expires_at.is_(None) | (Proposal.expires_at > CLOCK))
     )
-    return SessionOut(
-        id=row.id,
-        experiment_id=row.experiment_id,
-        name=row.name,
+    return SessionOut.of(
+        row,
         status="open" if row.closed_at is None else "closed",
-        seed=row.seed,
-        prior=row.prior,
         n_prior_observations=len(row.prior_observations),
         n_observations=session.scalar(seen) or 0,
         n_pending=session.scalar(waiting) or 0,
-        round=row.round,
-        created_at=row.created_at,
-        closed_at=row.closed_at,
     )
 
 
 def proposal_view(row: Proposal) -> ProposalBase:
-    columns = {name: getattr(row, name) for name in ProposalBase.model_fields if hasattr(row, name)}
-    return ProposalBase(**columns, **row.details)
+    return ProposalBase.of(row, **row.details, revision=row.details["round"])
 
 
 def proposals_view(rows: Sequence[Proposal]) -> ProposalOut:
@@ -65,17 +56,10 @@ def proposals_of_job(session: Session, job: Job) -> ProposalOut | None:
 
 
 def observation_view(session: Session, recorded: Recorded) -> ObservationOut:
-    row = recorded.observation
-    told = {name: value for name, value in row.answer.items() if name in ObservationOut.model_fields}
-    return ObservationOut(
-        **told,
-        id=row.id,
-        session_id=row.session_id,
-        proposal_id=row.proposal_id,
-        design=row.design,
-        outcome=row.outcome,
-        is_stale=row.is_stale,
-        round=recorded.round,
+    return ObservationOut.of(
+        recorded.observation,
+        **recorded.observation.answer,
+        revision=recorded.revision,
         next=proposals_view(recorded.next) if recorded.next else None,
         next_job=job_view(session, recorded.next_job) if recorded.next_job is not None else None,
         next_problem=recorded.next_problem,
@@ -83,17 +67,11 @@ def observation_view(session: Session, recorded: Recorded) -> ObservationOut:
 
 
 def trial_view(row: Observation, proposal: Proposal | None) -> TrialOut:
-    told = {name: value for name, value in row.answer.items() if name in TrialOut.model_fields}
-    return TrialOut(
-        **told,
-        proposal_id=row.proposal_id,
-        client_id=row.client_id,
+    return TrialOut.of(
+        row,
+        **row.answer,
         proposed=proposal.design if proposal is not None else None,
         eig=proposal.eig if proposal is not None else None,
-        design=row.design,
-        outcome=row.outcome,
-        is_stale=row.is_stale,
-        created_at=row.created_at,
     )
 
 
@@ -112,28 +90,17 @@ def followed_view(services: Services, session: Session, first: First) -> Observa
 def trials_csv(trials: list[TrialOut], columns: Columns) -> str:
     """One line an observation; designs, outcomes and parameters have a column each, also where nothing was observed."""
     designs, outcomes, parameters = columns
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
     learnt = [f"{name}_{what}" for name in parameters for what in ("mean", "sd")]
-    fields = (
-        "eig",
-        "entropy_drop",
-        "kl",
-        "surprise",
-        "log_evidence",
-        "proposal_id",
-        "client_id",
-        "created_at",
-        "is_stale",
-    )
-    writer.writerow(["n", *designs, *outcomes, *learnt, *fields])
+    figures = ("eig", "entropy_drop", "kl", "surprise", "log_evidence")
+    fields = (*figures, "proposal_id", "client_id", "created_at", "is_stale")
+    rows: list[Iterable[Any]] = [["n", *designs, *outcomes, *learnt, *fields]]
     for each in trials:
         known = each.posterior or {}
-        told = [getattr(known.get(name), what, None) for name in parameters for what in ("mean", "sd")]
+        believed = [getattr(known.get(name), what, None) for name in parameters for what in ("mean", "sd")]
         ran = [each.design.get(name) for name in designs] + [each.outcome.get(name) for name in outcomes]
         plain = [value if not isinstance(value, dict) else json.dumps(value) for value in ran]
-        writer.writerow(map(cell, [each.n, *plain, *told, *(getattr(each, name) for name in fields)]))
-    return buffer.getvalue()
+        rows.append(map(cell, [each.n, *plain, *believed, *(getattr(each, name) for name in fields)]))
+    return lines(rows)
 
 
 def proposed_view(services: Services, session: Session, first: First) -> ExpensiveOut | Response:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from app.experiments.schemas import Design
 from app.web.fields import In, Number, Out, Result, Seed, Whole
@@ -30,7 +30,7 @@ class SimulationIn(In):
 
     truths: list[dict[str, Number]] | None = Field(None, min_length=1, max_length=10_000)
     n_draws: Whole | None = Field(None, ge=1, le=10_000, description="Truths drawn from the prior; default 20.")
-    rounds: Whole = Field(ge=1, le=1000)
+    trials: Whole = Field(ge=1, le=1000, validation_alias=AliasChoices("trials", "rounds"))
     policies: list[PolicyIn | PolicyName] = Field(["adaptive", "random"], min_length=1, max_length=16)
     seed: Seed = 0
 
@@ -42,7 +42,7 @@ class SimulationIn(In):
 
 
 class CurveOut(Out):
-    """Averages over the truths, one number for each round from 0 (nothing observed yet) on."""
+    """Averages over the truths, one number for each trial from 0 (nothing observed yet) on."""
 
     policy: str
     sd: dict[str, list[Result]] = Field(description="Posterior standard deviation of each parameter.")
@@ -57,7 +57,7 @@ class SimulationOut(Out):
     experiment_id: str
     status: str = Field(description="queued | running | succeeded | failed | cancelled")
     job_id: str
-    request: dict[str, Any]
+    request: dict[str, Any] = Field(description="With `rounds`, the older name of `trials`.")
     curves: list[CurveOut] | None = Field(description="One a policy, once succeeded.")
     seconds: float | None
     error: dict[str, Any] | None

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.db.tables import Experiment, Job, Simulation, SimulationResult
+from app.db.tables import Experiment, Simulation, SimulationResult
 from app.db.types import new_id
 from app.errors import Conflict, Malformed
 from app.experiments.refusals import refusals
@@ -21,13 +21,7 @@ from bensemble_core.design.simulate import check_truth
 from bensemble_core.design.spec.spaces import Variable
 from bensemble_core.errors import BensembleError
 
-N_DRAWS = 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class SimulationRequest:
-    job: Job
-    simulation: Simulation
+N_DRAWS = 20  # truths, where none are given
 
 
 def check_simulation(services: Services, row: Experiment, wanted: SimulationIn) -> None:
@@ -47,13 +41,13 @@ def check_simulation(services: Services, row: Experiment, wanted: SimulationIn) 
             )
         if policy.name == "staircase" and policy.start is not None:
             _check_start(space.variables[0], policy.start, pointer=f"/policies/{i}/start")
-    n_trials = len(wanted.truths or range(wanted.n_draws or N_DRAWS)) * wanted.rounds * len(wanted.policies)
+    n_trials = len(wanted.truths or range(wanted.n_draws or N_DRAWS)) * wanted.trials * len(wanted.policies)
     cap = services.settings.max_simulated_trials
     if n_trials > cap:
         raise Malformed(
-            f"truths × rounds × policies is {n_trials:,}, over the cap of {cap:,} (BENSEMBLE_MAX_SIMULATED_TRIALS); "
+            f"truths × trials × policies is {n_trials:,}, over the cap of {cap:,} (BENSEMBLE_MAX_SIMULATED_TRIALS); "
             "simulate fewer of them, or several times with different seeds",
-            pointer="/rounds",
+            pointer="/trials",
         )
 
 
@@ -68,7 +62,7 @@ def _check_start(variable: Variable, start: float, *, pointer: str) -> None:
         variable.encode(start)
 
 
-def request_simulation(session: Session, experiment_id: str, wanted: SimulationIn) -> SimulationRequest:
+def request_simulation(session: Session, experiment_id: str, wanted: SimulationIn) -> Simulation:
     row = session.get_one(Experiment, experiment_id)
     simulation_id = new_id()
     payload = {"simulation_id": simulation_id}
@@ -82,7 +76,7 @@ def request_simulation(session: Session, experiment_id: str, wanted: SimulationI
     )
     session.add(simulation)
     session.flush()
-    return SimulationRequest(job=job, simulation=simulation)
+    return simulation
 
 
 def _policies(wanted: SimulationIn) -> list[PolicyIn]:
@@ -96,21 +90,18 @@ def simulate_experiment(job: JobContext) -> None:
         simulation = still_there(session, Simulation, job.payload["simulation_id"], "the simulation was deleted")
         row = still_there(session, Experiment, simulation.experiment_id, "the experiment was deleted")
     if row.spec_hash != simulation.spec_hash:
-        raise JobFailed({"title": Conflict.title, "detail": "the spec was changed meanwhile; ask again", "status": 409})
+        raise JobFailed(Conflict.title, "the spec was changed meanwhile; ask again")
     wanted = SimulationIn.model_validate(simulation.request)
     experiment = job_services(job).compute.experiment(row.spec_hash, None, lambda: row.spec)
-    next_save = time.monotonic() + job.settings.checkpoint_seconds
 
     def keep(standing: Callable[[], dict[str, Any]]) -> None:
-        nonlocal next_save
-        if time.monotonic() >= next_save:
+        if job.is_checkpoint_due():
             job.save_checkpoint({"seconds": time.monotonic() - started, "standing": standing()})
-            next_save = time.monotonic() + job.settings.checkpoint_seconds
 
     try:
         curves = simulate(
             experiment,
-            rounds=wanted.rounds,
+            rounds=wanted.trials,
             policies=[_policy(experiment, each) for each in _policies(wanted)],
             truths=wanted.truths if wanted.truths is not None else wanted.n_draws or N_DRAWS,
             seed=wanted.seed,
@@ -119,23 +110,16 @@ def simulate_experiment(job: JobContext) -> None:
             resume=before["standing"],
         )
     except (BensembleError, OverflowError) as error:
-        raise JobFailed({"title": Malformed.title, "detail": str(error), "status": 422}) from error
-    told: list[dict[str, Any]] = storable([asdict(curve) for curve in curves])
+        raise JobFailed(Malformed.title, str(error), status=422) from error
+    stored: list[dict[str, Any]] = storable([asdict(curve) for curve in curves])
     seconds = time.monotonic() - started
     with job.finish({"simulation_id": simulation.id}) as session:
-        session.add(SimulationResult(simulation_id=simulation.id, curves=told, seconds=seconds))
+        session.add(SimulationResult(simulation_id=simulation.id, curves=stored, seconds=seconds))
 
 
 def _policy(experiment: design.Experiment, wanted: PolicyIn) -> Policy:
     designs = tuple(wanted.designs)
     if wanted.name == "fixed" and not designs:
         designs = (experiment.propose()[0].design,)
-    return Policy(
-        name=wanted.name,
-        designs=designs,
-        variable=experiment.spec.model.space.names[0] if wanted.name == "staircase" else "",
-        start=wanted.start,
-        step=wanted.step,
-        down=wanted.down,
-        harder=wanted.harder,
-    )
+    variable = experiment.spec.model.space.names[0] if wanted.name == "staircase" else ""
+    return Policy(designs=designs, variable=variable, **wanted.model_dump(exclude={"designs"}))

@@ -44,6 +44,14 @@ class BadData(ValueError):
         self.column = column
 
 
+def bad_row(row: int, text: str, column: str | None = None) -> BadData:
+    return BadData(f"Row {row}: {text}", row=row, column=column)
+
+
+def bad_feature(row: int, name: str, text: str) -> BadData:
+    return BadData(f"Row {row}, feature {name!r}: {text}", row=row, column=name)
+
+
 @contextmanager
 def translated(key: str) -> Iterator[None]:
     """obstore's errors as ours."""

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -22,7 +23,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def line(values: list[Any]) -> str:
+def lines(rows: Iterable[Iterable[Any]]) -> str:
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(values)
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
     return buffer.getvalue()

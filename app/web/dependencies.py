@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial, wraps
-from inspect import iscoroutinefunction, isfunction
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from inspect import iscoroutinefunction
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_type_hints
 
 from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -24,8 +24,9 @@ from app.errors import Conflict, Forbidden, Malformed, NotFound, Unsupported
 from app.services import Services
 from app.web.auth import EVERYBODY, Caller, Scope, authenticate
 from app.web.bodies.receive import Validate, receive
+from app.web.problems import document_problems
 from app.web.query import refuse_unknown
-from app.web.waiting import document, patient
+from app.web.waiting import document_waiting, patient
 
 R = TypeVar("R")
 bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer bk_…`")
@@ -70,53 +71,57 @@ def is_id(text: str) -> bool:
 
 
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+
+
+async def _resolved(request: Request, credentials: Credentials) -> Context[Any]:
+    """FastAPI solves dependencies after it has read the body, so `EdgeRoute` resolves this one before, by itself, and
+    FastAPI is given what was found."""
+    context: Context[Any] = request.state.context
+    return context
+
+
+# The context of a route whose caller needs this scope. `CanRead[Pool]` resolves the pool that the path names, or
+# answers 404: other people's rows are not there. `CanRead[None]` is for routes that are about no single thing.
+CanRead = Annotated[Context[R], Depends(_resolved), "read"]
+CanLabel = Annotated[Context[R], Depends(_resolved), "label"]
+CanWrite = Annotated[Context[R], Depends(_resolved), "write"]
+CanAdminister = Annotated[Context[R], Depends(_resolved), "admin"]
+Find = Callable[[Session, Caller, dict[str, str]], Any]
 Resolve = Callable[[Request, HTTPAuthorizationCredentials | None], Context[Any]]
 
 
-def _dependency(resolve: Resolve) -> Any:
-    """FastAPI solves dependencies after it has read the body, so `EdgeRoute` resolves this one before, by itself, and
-    FastAPI is given what was found."""
-
-    async def found(request: Request, credentials: Credentials) -> Context[Any]:
-        context: Context[Any] = request.state.context
-        return context
-
-    vars(found)["resolve"] = resolve
-    return Depends(found)
-
-
-def anyone(scope: Scope) -> Any:
-    """A dependency for routes that are about no single thing: just a key with this scope."""
-
-    def resolve(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Context[None]:
-        services: Services = request.app.state.services
-        with services.database.read() as session:
-            caller = _identify(request, credentials.credentials if credentials else None, scope, session)
-        if caller.session_id is not None:
-            raise Forbidden("a session's token is good for that session's own addresses only; use an API key here")
-        session = request.state.session
-        return Context(services=services, caller=caller, session=session, resource=None, request=request)
-
-    return _dependency(resolve)
-
-
-def on(table: type[Base], scope: Scope, *, parameter: str) -> Any:
-    """A dependency that resolves the row named in the path, or answers 404; other people's rows are not there."""
-    noun = table.__tablename__.replace("api_", "")
-    query = select(table).where(inspect(table).primary_key[0] == bindparam("id"))  # building costs more than running
+def _resolver(endpoint: Callable[..., Any]) -> Resolve:
+    asked = get_type_hints(endpoint, include_extras=True)["context"]
+    (table,), scope = get_args(asked.__origin__), asked.__metadata__[-1]
+    find = _find_nothing if table is type(None) else _finder(table)
 
     def resolve(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Context[Any]:
         services: Services = request.app.state.services
-        identifier = request.path_params[parameter]
         with services.database.read() as session:
             caller = _identify(request, credentials.credentials if credentials else None, scope, session)
-            row = session.scalars(query, {"id": identifier}).one_or_none() if is_id(identifier) else None
-            if row is None or not caller.sees_row(row):
-                raise NotFound(f"there is no {noun} {identifier[:64]!r} that this key can see")
-        session = request.state.session
-        return Context(services=services, caller=caller, session=session, resource=row, request=request)
+            row = find(session, caller, request.path_params)
+        return Context(services=services, caller=caller, session=request.state.session, resource=row, request=request)
 
-    return _dependency(resolve)
+    return resolve
+
+
+def _find_nothing(session: Session, caller: Caller, path: dict[str, str]) -> None:
+    if caller.session_id is not None:
+        raise Forbidden("a session's token is good for that session's own addresses only; use an API key here")
+
+
+def _finder(table: type[Base]) -> Find:
+    noun = table.__tablename__
+    query = select(table).where(inspect(table).primary_key[0] == bindparam("id"))  # building costs more than running
+
+    def find(session: Session, caller: Caller, path: dict[str, str]) -> Base:
+        identifier = path[f"{noun}_id"]
+        row = session.scalars(query, {"id": identifier}).one_or_none() if is_id(identifier) else None
+        if row is None or not caller.sees_row(row):
+            raise NotFound(f"there is no {noun} {identifier[:64]!r} that this key can see")
+        return row
+
+    return find
 
 
 class EdgeRoute(APIRoute):
@@ -139,7 +144,8 @@ class EdgeRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         is_left = iscoroutinefunction(endpoint) or hasattr(endpoint, "ends_itself")
-        super().__init__(path, endpoint if is_left else self._to_the_end(endpoint), **document(endpoint, options))
+        options = document_waiting(endpoint, document_problems(path, options))
+        super().__init__(path, endpoint if is_left else self._to_the_end(endpoint), **options)
 
     def _to_the_end(self, endpoint: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(endpoint)
@@ -161,7 +167,8 @@ class EdgeRoute(APIRoute):
         return ending
 
     def _rendered(self, answer: Any, prepared: Response | None) -> Response:
-        """As FastAPI would; `prepared` carries the headers that the endpoint has set."""
+        """As FastAPI would; `prepared` carries the headers that the endpoint has set. Work that is accepted is found at
+        its job, unless the endpoint says where else."""
         status = (prepared.status_code if prepared is not None else None) or self.status_code or 200
         if status == 204:
             response = Response(status_code=status)
@@ -169,6 +176,8 @@ class EdgeRoute(APIRoute):
             body = self._model.dump_json(self._model.validate_python(answer, from_attributes=True), by_alias=True)
             response = Response(body, status, media_type="application/json")
         response.headers.raw.extend(prepared.headers.raw if prepared is not None else ())
+        if status == 202:
+            response.headers.setdefault("Location", f"/v1/jobs/{answer.job.id}")
         return response
 
     @cached_property
@@ -179,8 +188,7 @@ class EdgeRoute(APIRoute):
         handle = refuse_unknown(self.dependant, super().get_route_handler())
         writes = bool((self.methods or set()) - {"GET", "HEAD"})
         ends_itself = hasattr(self.endpoint, "ends_itself")
-        resolvers = [vars(part.call).get("resolve") for part in self.dependant.dependencies if isfunction(part.call)]
-        resolve: Resolve | None = next(filter(None, resolvers), None)
+        resolve = _resolver(self.endpoint)
         validate = self.body_field.validate if self.body_field is not None else None
 
         async def edge(request: Request) -> Response:
@@ -191,8 +199,7 @@ class EdgeRoute(APIRoute):
             request.state.idempotency_key = request.headers["idempotency-key"] if keeps_answer else None
             request.state.fingerprint = ""
             try:
-                if resolve is not None:
-                    request.state.context = await run_in_threadpool(resolve, request, await bearer(request))
+                request.state.context = await run_in_threadpool(resolve, request, await bearer(request))
                 _refuse_encoded(request)
                 async with _with_body(request, validate) as whole:
                     response = await handle(whole)

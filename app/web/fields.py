@@ -1,7 +1,7 @@
 """Types of fields that recur: texts that every database can hold, strict numbers, and what all bodies share."""
 
 import math
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -35,3 +35,16 @@ class In(BaseModel):
 
 class Out(BaseModel):
     model_config = ConfigDict(from_attributes=True)
+
+    @classmethod
+    def of(cls, *rows: object, **values: Any) -> Self:
+        """Each field from the values given, or from the first of the rows that has it; what none has is left to its
+        default, or null."""
+        for name, field in cls.model_fields.items():
+            if name in values:
+                continue
+            if (row := next((row for row in rows if hasattr(row, name)), None)) is not None:
+                values[name] = getattr(row, name)
+            elif field.is_required():
+                values[name] = None
+        return cls(**values)

@@ -43,6 +43,10 @@ def job_view(session: Session, job: Job) -> JobOut:
     return JobOut.model_validate(job).model_copy(update={"status": status, "progress": shown})
 
 
+def view_of_job(session: Session, job_id: str) -> JobOut:
+    return job_view(session, session.get_one(Job, job_id))
+
+
 def job_state(session: Session, job_id: str | None, has_result: bool) -> tuple[str, dict[str, Any] | None]:
     job = session.get(Job, job_id) if job_id else None
     if has_result:

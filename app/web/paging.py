@@ -4,16 +4,19 @@ import base64
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
-from fastapi import Query
+from fastapi import Depends, Query
 from pydantic import BaseModel
 from sqlalchemy import Select
 from sqlalchemy.orm import Session
 
+from app.db.tables import Base
 from app.errors import Malformed
 
 T = TypeVar("T")
+B = TypeVar("B", bound=Base)
 Limit = Annotated[int, Query(ge=1, le=1000, description="Items a page.")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")]
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -49,13 +52,24 @@ def decode_cursor(cursor: str | None, *types: type) -> tuple[Any, ...] | None:
     raise Malformed("this cursor is not one of ours; pass `next_cursor` of the page before, unchanged")
 
 
-def page_by_id(
-    session: Session, query: Select[Any], column: Any, cursor: str | None, limit: int, view: Callable[[Any], T]
-) -> Page[T]:
+@dataclass(frozen=True, kw_only=True)
+class Paging:
+    cursor: Cursor = None
+    limit: Limit = 100
+
+    def after(self, *types: type) -> tuple[Any, ...] | None:
+        return decode_cursor(self.cursor, *types)
+
+
+Paged = Annotated[Paging, Depends()]
+"""Which page of a list a request asks for."""
+
+
+def page_by_id(session: Session, query: Select[B], paging: Paging, view: Callable[[B], T]) -> Page[T]:
     """Oldest first; ids grow with time, so the cursor is the last id seen."""
-    after = decode_cursor(cursor, str)
-    if after is not None:
+    column = query.column_descriptions[0]["entity"].id
+    if (after := paging.after(str)) is not None:
         query = query.where(column > after[0])
-    rows = list(session.scalars(query.order_by(column).limit(limit + 1)))
-    following = encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
-    return Page(items=[view(row) for row in rows[:limit]], next_cursor=following)
+    rows: list[Any] = list(session.scalars(query.order_by(column).limit(paging.limit + 1)))
+    following = encode_cursor(rows[paging.limit - 1].id) if len(rows) > paging.limit else None
+    return Page(items=[view(row) for row in rows[: paging.limit]], next_cursor=following)

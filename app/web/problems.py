@@ -15,7 +15,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 
-from app.errors import Conflict, Malformed, NotFound, NotReady, Problem, ProblemResponse, TooLarge, problem_response
+from app.errors import (
+    Conflict,
+    Malformed,
+    NotFound,
+    NotReady,
+    Problem,
+    ProblemResponse,
+    TooLarge,
+    json_pointer,
+    problem_response,
+)
 from app.storage.errors import StorageError
 from app.web.fields import WITHOUT_NUL
 
@@ -46,20 +56,19 @@ _REASONS = {
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Documented answers: what every route may say, and these."""
-    return only_problems(401, 403, 422, 429, 503, *statuses)
-
-
-def problems_of_change(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For a route that changes something: its body or its Idempotency-Key may be refused too."""
-    return problems(409, 413, 415, *statuses)
-
-
-def only_problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
         status: {"description": _REASONS[status], "content": {"application/problem+json": {"schema": _SCHEMA}}}
-        for status in sorted(set(statuses))
+        for status in sorted(statuses)
     }
+
+
+def document_problems(path: str, options: dict[str, Any]) -> dict[str, Any]:
+    """A route's options with what any such route may refuse: one that names a row, which may not be there, and one that
+    changes something, whose body or Idempotency-Key may be refused."""
+    named = {404} if "{" in path else set()
+    changed = {409, 413, 415} if {"POST", "PUT", "PATCH"} & set(options["methods"]) else set()
+    usual = problems(401, 403, 422, 429, 503, *named, *changed)
+    return {**options, "responses": {**usual, **(options.get("responses") or {})}}
 
 
 _SCHEMA = {"$ref": "#/components/schemas/ProblemOut"}
@@ -148,7 +157,7 @@ def _pointer(error: dict[str, Any], body: Any) -> str:
         path = []
     elif isinstance(body, dict):
         path = _within(body, path, is_missing=error["type"] == "missing")
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
+    return json_pointer(*path)
 
 
 def _within(body: Any, path: list[Any], *, is_missing: bool) -> list[Any]:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 
-from app.errors import SHOWN, Malformed, did_you_mean
+from app.errors import SHOWN, Malformed, did_you_mean, json_pointer
 
 MAX_ERRORS = 20
 
@@ -22,7 +22,7 @@ def refuse_unknown(
         if unknown:
             errors = [
                 {
-                    "pointer": f"/query/{name[:SHOWN].replace('~', '~0').replace('/', '~1')}",
+                    "pointer": json_pointer("query", name[:SHOWN]),
                     "detail": f"there is no query parameter {name[:SHOWN]!r}{did_you_mean(name, known)}",
                 }
                 for name in unknown[:MAX_ERRORS]

@@ -165,7 +165,7 @@ _PREFER = {
 _ENDED_ANSWER = "With `Prefer: wait`: the job has ended, and this is what came of it; `job` says if and why it failed."
 
 
-def document(endpoint: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+def document_waiting(endpoint: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
     """A route's options with the header and the further answer in them; those of other routes as they are."""
     waiting: Waiting | None = getattr(endpoint, "waiting", None)
     if waiting is None:

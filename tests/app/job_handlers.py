@@ -75,7 +75,7 @@ def insert_result(job: JobContext) -> None:
 
 
 def refuse(job: JobContext) -> None:
-    raise JobFailed({"title": "Too few labels", "detail": "A training needs 2 labels; there is 1.", "status": 409})
+    raise JobFailed("Too few labels", "A training needs 2 labels; there is 1.")
 
 
 def stumble(job: JobContext) -> None:
@@ -142,7 +142,7 @@ def describe(job: JobContext) -> None:
 def speak_oddly(job: JobContext) -> None:
     job.progress(float("nan"), 1, "half a \ud800 pair")
     time.sleep(1.0)  # the progress is written with a beat
-    raise JobFailed({"title": "Odd", "detail": "a nul:\x00.", "numbers": [1.5, float("inf")], "status": 500})
+    raise JobFailed("Odd", "a nul:\x00.", numbers=[1.5, float("inf")], status=500)
 
 
 def breed(job: JobContext) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy import select
 from app.db.engine import Database
 from app.db.tables import Job
 from app.queue import queue
-from app.queue.worker import Tick, Worker, run_worker
+from app.queue.worker import Tick, Worker
 from app.settings import Settings
 from tests.app.job_handlers import HANDLERS
 
@@ -130,4 +130,4 @@ class WorkerProcess:
 
 
 if __name__ == "__main__":
-    run_worker(Settings.model_validate_json(sys.argv[1]), ["score", "train"], HANDLERS)
+    Worker(Settings.model_validate_json(sys.argv[1]), ["score", "train"], handlers=HANDLERS).run_until_signal()

@@ -48,7 +48,7 @@ LINEAR: dict[str, dict[str, Any]] = {  # what else it takes to reach what an ent
     "snapshot_ensemble": {"cycles": 2, "epochs": 1500},  # each cycle has to arrive
     "hmc": {"chains": 40, "samples": 100, "warmup": 200},
     "sgld": {"chains": 100, "samples": 50, "warmup": 200, "preconditioner": "none", "lr": 0.005},
-    "sghmc": {"chains": 100, "samples": 50, "warmup": 200, "preconditioner": "none", "lr": 0.1},
+    "sghmc": {"chains": 100, "samples": 50, "warmup": 200, "preconditioner": "none", "lr": 0.05},
     "metropolis": {"chains": 100, "samples": 40, "warmup": 300},
 }
 AT_THE_MAP = ("map", "deep_ensemble", "snapshot_ensemble", "swa")  # whose members are the MAP of a linear model
@@ -63,7 +63,14 @@ OF_ITS_OWN = {  # the test against a known answer of an entry that aims at nothi
     "rank1_bnn": "ensembles.test_rank1:test_with_all_else_frozen_at_one_q_of_r_is_the_conjugate_mean_field_posterior",
 }
 POINTS = ("map", "swa", "annealing")  # entries without any spread
-SPREAD: dict[str, dict[str, Any]] = {"swag": {"rank": 10}, "multi_swag": {"rank": 10}}  # options for a curved fit
+SPREAD: dict[str, dict[str, Any]] = {  # options for a curved fit
+    "swag": {"rank": 10},
+    "multi_swag": {"rank": 10},
+    "hmc": {"samples": 50, "warmup": 100, "leapfrog": 16},
+    "sgld": {"samples": 100, "warmup": 500},
+    "sghmc": {"samples": 100, "warmup": 500},
+    "metropolis": {"samples": 100, "warmup": 500},
+}
 
 
 def data(name: str = "") -> tuple[Tensor, Tensor]:

@@ -5,16 +5,18 @@ A column counts as numeric if its first cell that is not blank is a number.
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from app.storage.errors import BadData
+from app.storage.errors import BadData, bad_feature, bad_row
 from app.storage.readers.batch import Batch, Features, Reader, Request
 from app.storage.readers.plan import ColumnType, Plan, check_count, plan_columns, refuse_repeats
-from app.storage.readers.values import as_features, as_key, as_label, as_payload
+from app.storage.readers.tables import table_batch
+from app.storage.readers.values import as_features
 
 QUOTED = re.compile(rb'"[^"]*"')
 NUMBER_LIKE = r"(?i)^([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity))$"
@@ -67,23 +69,18 @@ def _tables(request: Request, names: list[str]) -> Iterator[pa.RecordBatch]:
 
 def _batches(request: Request, plan: Plan, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[Batch]:
     row = 0
-    limit = request.limits.max_payload_bytes
     table: pa.RecordBatch | None = first
     while table is not None:
         for start in range(0, table.num_rows, request.block_rows):
             part = table.slice(start, request.block_rows)
-            features = _features(part, plan, row)
-            keys = labels = payloads = None
-            if plan.key is not None:
-                keys = [as_key(v, row + i, plan.key) for i, v in enumerate(part.column(plan.key).to_pylist())]
-            if plan.label is not None:
-                labels = [as_label(v, row + i, plan.label) for i, v in enumerate(part.column(plan.label).to_pylist())]
-            if plan.payload is not None:
-                values = part.column(plan.payload).to_pylist()
-                payloads = [as_payload(v, row + i, plan.payload, limit, is_text=True) for i, v in enumerate(values)]
-            yield Batch(features=features, keys=keys, labels=labels, payloads=payloads)
+            yield table_batch(_features(part, plan, row), row, plan, request, partial(_texts, part))
             row += part.num_rows
         table = next(rest, None)
+
+
+def _texts(part: pa.RecordBatch, name: str) -> list[str]:
+    found: list[str] = part.column(name).to_pylist()
+    return found
 
 
 def _features(part: pa.RecordBatch, plan: Plan, row: int) -> Features:
@@ -98,7 +95,7 @@ def _features(part: pa.RecordBatch, plan: Plan, row: int) -> Features:
             at, column = (int(i) for i in wrong[0])
             name, came = plan.features[column], cells[column * part.num_rows + at].as_py()
             state = "is blank; fill it or drop the row" if came == "" else f"is {came[:40]!r}, a number is needed"
-            raise BadData(f"Row {row + at}, feature {name!r}: it {state}.", row=row + at, column=name) from None
+            raise bad_feature(row + at, name, f"it {state}.") from None
         values = cells.cast(pa.float64())
     return as_features(values.to_numpy().reshape(len(plan.features), -1).T, row, plan.features)
 
@@ -121,11 +118,8 @@ def _reading(request: Request) -> pacsv.ReadOptions:
 def _unreadable(error: Exception, request: Request) -> BadData:
     reason = str(error).split("\n", 1)[0]
     if ragged := RAGGED.search(reason):
-        row = int(ragged[1]) - 2  # counted from 1, with the header
-        return BadData(
-            f"Row {row}: expected {ragged[2]} cells as in the header, there are {ragged[3]}: {ragged[4][:60]!r}.",
-            row=row,
-        )
+        came = f"expected {ragged[2]} cells as in the header, there are {ragged[3]}: {ragged[4][:60]!r}."
+        return bad_row(int(ragged[1]) - 2, came)  # counted from 1, with the header
     if "straddling" in reason:
         return BadData(f"A line is longer than {request.limits.max_line_bytes:,} bytes; store links, not contents.")
     if "Empty CSV" in reason:

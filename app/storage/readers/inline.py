@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from app.storage.errors import BadData
+from app.storage.errors import BadData, bad_feature, bad_row
 from app.storage.readers.batch import Batch, Features
 from app.storage.readers.values import as_features, as_key, as_label, as_payload
 
@@ -45,7 +45,7 @@ def _features(rows: Sequence[Any], width: int, first_row: int, names: Sequence[s
             try:
                 _check_row(row, width, first_row + i, names)
             except RecursionError:
-                raise BadData(f"Row {first_row + i}: the lists are nested too deeply.", row=first_row + i) from None
+                raise bad_row(first_row + i, "the lists are nested too deeply.") from None
         values = np.array([np.array(row).reshape(-1) for row in rows])
     return as_features(values.reshape(len(rows), width), first_row, names)
 
@@ -53,19 +53,17 @@ def _features(rows: Sequence[Any], width: int, first_row: int, names: Sequence[s
 def _check_row(row: Any, width: int, at: int, names: Sequence[str] | None) -> None:
     if not isinstance(row, (list, tuple)):
         came = "missing" if row is None else type(row).__name__
-        raise BadData(f"Row {at}: expected a list of {width} numbers, this is {came}.", row=at)
+        raise bad_row(at, f"expected a list of {width} numbers, this is {came}.")
     flat = list(_flat(row))
     for column, value in enumerate(flat):
         name = names[column] if names is not None and column < len(names) else str(column)
         if not isinstance(value, (int, float)):
             came = "missing" if value is None else f"{type(value).__name__} {str(value)[:40]!r}"
-            raise BadData(f"Row {at}, feature {name!r}: a number is needed, this is {came}.", row=at, column=name)
+            raise bad_feature(at, name, f"a number is needed, this is {came}.")
         if isinstance(value, int) and not -(2**63) <= value < 2**64:
-            raise BadData(
-                f"Row {at}, feature {name!r}: the integer is too large; write it as 1e20.", row=at, column=name
-            )
+            raise bad_feature(at, name, "the integer is too large; write it as 1e20.")
     if len(flat) != width:
-        raise BadData(f"Row {at}: expected {width} features, there are {len(flat)}.", row=at)
+        raise bad_row(at, f"expected {width} features, there are {len(flat)}.")
 
 
 def _flat(row: Any) -> Any:

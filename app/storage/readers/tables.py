@@ -1,7 +1,8 @@
-"""Arrow columns to batches, for Parquet and Arrow files."""
+"""Arrow columns to batches, for Parquet, Arrow and CSV files."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from app.storage.errors import BadData
-from app.storage.readers.batch import Batch, Features, Label, Request
+from app.storage.errors import BadData, bad_row
+from app.storage.readers.batch import Batch, Features, Request
 from app.storage.readers.plan import ColumnType, Plan, check_count, plan_columns, refuse_repeats
 from app.storage.readers.values import as_features, as_key, as_label, as_payload
 
@@ -72,12 +73,22 @@ def batches_of(table: pa.RecordBatch, plan: Plan, request: Request, first_row: i
     for start in range(0, table.num_rows, request.block_rows):
         part = table.slice(start, request.block_rows)
         row = first_row + start
-        yield Batch(
-            features=_features(part, plan, request, row),
-            keys=None if plan.key is None else _keys(part, plan.key, row),
-            labels=None if plan.label is None else _labels(part, plan.label, row),
-            payloads=None if plan.payload is None else _payloads(part, plan.payload, row, request),
-        )
+        yield table_batch(_features(part, plan, request, row), row, plan, request, partial(_python, part, row))
+
+
+def table_batch(
+    features: Features, row: int, plan: Plan, request: Request, values: Callable[[str], list[Any]]
+) -> Batch:
+    """Rows from `row` on; `values` gives a column's."""
+    keys = labels = payloads = None
+    if (name := plan.key) is not None:
+        keys = [as_key(value, row + i, name) for i, value in enumerate(values(name))]
+    if (name := plan.label) is not None:
+        labels = [as_label(value, row + i, name) for i, value in enumerate(values(name))]
+    if (name := plan.payload) is not None:
+        limit = request.limits.max_payload_bytes
+        payloads = [as_payload(value, row + i, name, limit, is_text=True) for i, value in enumerate(values(name))]
+    return Batch(features=features, keys=keys, labels=labels, payloads=payloads)
 
 
 def _features(part: pa.RecordBatch, plan: Plan, request: Request, row: int) -> Features:
@@ -85,10 +96,8 @@ def _features(part: pa.RecordBatch, plan: Plan, request: Request, row: int) -> F
         values, lengths = _flattened(part.column("x"), row)
         wrong = np.flatnonzero(lengths != request.width)
         if len(wrong):
-            at = row + int(wrong[0])
-            raise BadData(
-                f"Row {at}: expected {request.width} features, 'x' has {lengths[wrong[0]]}.", row=at, column="x"
-            )
+            came = f"expected {request.width} features, 'x' has {lengths[wrong[0]]}."
+            raise bad_row(row + int(wrong[0]), came, "x")
         return as_features(_numbers(values, row, ["x"], request.width).reshape(-1, request.width), row)
     columns = [_numbers(_plain(part.column(name)), row, [name], 1) for name in plan.features]
     return as_features(np.stack(columns).T, row, plan.features)
@@ -99,7 +108,7 @@ def _flattened(column: pa.Array, row: int) -> tuple[pa.Array, NDArray[np.int64]]
     column = _plain(column)
     if column.null_count:
         at = row + int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
-        raise BadData(f"Row {at}: 'x' is null; every row needs its features.", row=at, column="x")
+        raise bad_row(at, "'x' is null; every row needs its features.", "x")
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
     values = _plain(column.flatten())
     if not _is_list(values.type):
@@ -125,20 +134,7 @@ def _numbers(values: pa.Array, row: int, names: list[str], width: int) -> NDArra
     return found
 
 
-def _keys(part: pa.RecordBatch, name: str, row: int) -> list[str]:
-    return [as_key(value, row + i, name) for i, value in enumerate(_python(part, name, row))]
-
-
-def _labels(part: pa.RecordBatch, name: str, row: int) -> list[Label]:
-    return [as_label(value, row + i, name) for i, value in enumerate(_python(part, name, row))]
-
-
-def _payloads(part: pa.RecordBatch, name: str, row: int, request: Request) -> list[bytes | None]:
-    limit = request.limits.max_payload_bytes
-    return [as_payload(v, row + i, name, limit, is_text=True) for i, v in enumerate(_python(part, name, row))]
-
-
-def _python(part: pa.RecordBatch, name: str, row: int) -> list[Any]:
+def _python(part: pa.RecordBatch, row: int, name: str) -> list[Any]:
     column = part.column(name)
     while isinstance(column, pa.ExtensionArray):
         column = column.storage

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from app.storage.errors import BadData
+from app.storage.errors import bad_feature, bad_row
 from app.storage.readers.batch import Features, Label
 
 MAX_KEY_BYTES = 1024
@@ -32,17 +32,9 @@ def as_features(values: NDArray[Any], first_row: int, names: Sequence[str] | Non
         row, column = divmod(int(np.argmin(finite)), features.shape[1])
         came = values[row, column]
         name = names[column] if names is not None else str(column)
-        if np.isfinite(came):
-            raise BadData(
-                f"Row {first_row + row}, feature {name!r}: {came} is too large for float32 (at most 3.4e38); rescale.",
-                row=first_row + row,
-                column=name,
-            )
-        raise BadData(
-            f"Row {first_row + row}, feature {name!r}: a finite number is needed, this is {came}; fill or drop it.",
-            row=first_row + row,
-            column=name,
-        )
+        too_large = f"{came} is too large for float32 (at most 3.4e38); rescale."
+        not_finite = f"a finite number is needed, this is {came}; fill or drop it."
+        raise bad_feature(first_row + row, name, too_large if np.isfinite(came) else not_finite)
     return features
 
 
@@ -51,19 +43,16 @@ def as_key(value: object, row: int, column: str) -> str:
         return str(value)
     if not isinstance(value, str):
         came = "missing" if value is None else f"{type(value).__name__} {_short(value)}"
-        raise BadData(f"Row {row}: the key ({column!r}) is text or an integer, this is {came}.", row=row, column=column)
+        raise bad_row(row, f"the key ({column!r}) is text or an integer, this is {came}.", column)
     if not value or "\x00" in value:
-        raise BadData(f"Row {row}: the key ({column!r}) is blank or holds a NUL; name the row.", row=row, column=column)
+        raise bad_row(row, f"the key ({column!r}) is blank or holds a NUL; name the row.", column)
     try:
         n_bytes = len(value.encode())
     except UnicodeEncodeError:
-        raise BadData(f"Row {row}: the key ({column!r}) is not valid Unicode.", row=row, column=column) from None
+        raise bad_row(row, f"the key ({column!r}) is not valid Unicode.", column) from None
     if n_bytes > MAX_KEY_BYTES:
-        raise BadData(
-            f"Row {row}: the key ({column!r}) has {n_bytes} bytes, at most {MAX_KEY_BYTES} are kept; shorten it.",
-            row=row,
-            column=column,
-        )
+        too_long = f"the key ({column!r}) has {n_bytes} bytes, at most {MAX_KEY_BYTES} are kept; shorten it."
+        raise bad_row(row, too_long, column)
     return value
 
 
@@ -78,20 +67,12 @@ def as_label(value: object, row: int, column: str) -> Label:
         return str(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise BadData(
-                f"Row {row}: the label ({column!r}) is {value}; leave it empty (null) where there is none.",
-                row=row,
-                column=column,
-            )
+            raise bad_row(row, f"the label ({column!r}) is {value}; leave it empty (null) where there is none.", column)
         return value
     if isinstance(value, list) and value and all(type(part) in (int, float) for part in value):
         return [float(part) if abs(part) <= FLOAT_MAX else math.inf for part in value]  # refused by what it stands for
-    raise BadData(
-        f"Row {row}: a label ({column!r}) is text, a number, a list of numbers or null, this is "
-        f"{type(value).__name__} {_short(value)}.",
-        row=row,
-        column=column,
-    )
+    came = f"{type(value).__name__} {_short(value)}"
+    raise bad_row(row, f"a label ({column!r}) is text, a number, a list of numbers or null, this is {came}.", column)
 
 
 def as_payload(value: object, row: int, column: str, max_bytes: int, *, is_text: bool = False) -> bytes | None:
@@ -104,24 +85,14 @@ def as_payload(value: object, row: int, column: str, max_bytes: int, *, is_text:
         else:
             data = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadData(
-            f"Row {row}: the payload ({column!r}) cannot be kept as JSON ({error}); send text or plain JSON.",
-            row=row,
-            column=column,
-        ) from None
+        not_json = f"the payload ({column!r}) cannot be kept as JSON ({error}); send text or plain JSON."
+        raise bad_row(row, not_json, column) from None
     if _is_deep(data):
-        raise BadData(
-            f"Row {row}: the payload ({column!r}) is nested deeper than {MAX_DEPTH} levels; send it as text.",
-            row=row,
-            column=column,
-        )
+        too_deep = f"the payload ({column!r}) is nested deeper than {MAX_DEPTH} levels; send it as text."
+        raise bad_row(row, too_deep, column)
     if len(data) > max_bytes:
-        raise BadData(
-            f"Row {row}: the payload ({column!r}) has {len(data):,} bytes, at most {max_bytes:,} are kept; "
-            "store a link instead.",
-            row=row,
-            column=column,
-        )
+        too_long = f"has {len(data):,} bytes, at most {max_bytes:,} are kept; store a link instead."
+        raise bad_row(row, f"the payload ({column!r}) {too_long}", column)
     return data
 
 

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import Field, GetCoreSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, core_schema, from_json
 
-from app.errors import Malformed, TooLarge
+from app.errors import Malformed, TooLarge, json_pointer
 from app.web.bodies.json_pieces import PIECE_BYTES, NotJson, Text, end_of_value, members, pieces, skip_space
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Document:
                 raise TooLarge(f"outside of its long lists the body has more than {self.max_bytes:,} bytes; shorten it")
             return self._parsed(start, end)
         if len(path) >= MAX_DEPTH:
-            raise Malformed(f"what is as long as this is nested at most {MAX_DEPTH} deep", pointer=_pointer(path))
+            raise Malformed(f"what is as long as this is nested at most {MAX_DEPTH} deep", pointer=json_pointer(*path))
         if first == b"[":
             return LongList[Any](document=self, start=start, end=end, path=path)
         found = LongObject()
@@ -112,7 +112,7 @@ class LongList(Generic[T]):
                 else:
                     raise Malformed(
                         f"it has {end - start:,} bytes, at most {most:,} are taken; shorten it",
-                        pointer=_pointer((*self.path, n_before)),
+                        pointer=json_pointer(*self.path, n_before),
                     )
                 yield found
                 n_before += len(found)
@@ -180,7 +180,3 @@ def not_json(reason: str) -> RequestValidationError:
     return RequestValidationError(
         [{"type": "json_invalid", "loc": ("body",), "msg": "JSON decode error", "input": {}, "ctx": {"error": reason}}]
     )
-
-
-def _pointer(path: Path) -> str:
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)

@@ -10,7 +10,7 @@ from app.db.migrate import schema_problem
 from app.errors import NotReady, problem_response
 from app.queue import queue
 from app.services import Services
-from app.web.problems import only_problems
+from app.web.problems import problems
 from app.web.serving.monitoring import JOBS
 
 router = APIRouter(tags=["health"])
@@ -26,12 +26,7 @@ async def get_health() -> dict[str, str]:  # on the loop: all threads may be wai
     return {"status": "ok"}
 
 
-@router.get(
-    "/readyz",
-    operation_id="get_readiness",
-    summary="Can it serve?",
-    responses=only_problems(503),
-)
+@router.get("/readyz", operation_id="get_readiness", summary="Can it serve?", responses=problems(503))
 def get_ready(request: Request) -> Any:
     """200 when the database is migrated and reachable and the storage answers."""
     services: Services = request.app.state.services

@@ -23,6 +23,7 @@ from bensemble_core.types import Report, Tensors, silent
 Carry: TypeAlias = dict[str, Tensor]  # what a kernel takes from step to step: "position" [C, P], "acceptance" [C], …
 
 _QUIET_SECONDS = 0.2  # longest silence between two reports, a block of rows permitting
+_ASTRAY = 1e15  # a weight that no prior in use gives: steps too large for the curvature lead there
 _SMALL_STEP = 1e8  # weights × rows: about 5 ms on one core
 _SHARED, _NORMAL, _UNIFORM, _ROWS, _AUGMENT = 0, 1, 2, 3, 4  # branches of a chain's seed
 
@@ -183,8 +184,8 @@ class _State:
         self._tick(at_last=self.number == self.total)
 
     def finish(self) -> Chains:
-        if not bool(self.draws.isfinite().all()):
-            raise NotFinite("the chains left the finite numbers; take smaller steps (lr), or check the data's scale")
+        if not bool((self.draws.abs() < _ASTRAY).all()):  # also where it is not a number
+            raise NotFinite("the chains ran away; take smaller steps (lr), or check the scale of the data")
         known = "acceptance" in self.carry
         steps = max(1, self.total - self.plan.warmup)
         return Chains(

@@ -178,7 +178,7 @@ def test_deleting_an_experiment_deletes_all_that_is_of_it(service: Service) -> N
     empty = stored(service)[0]
     made = session(service)
     trial(service, made["id"])
-    asked = service.post(f"/experiments/{made['experiment_id']}/simulations", {"rounds": 2}, 202)
+    asked = service.post(f"/experiments/{made['experiment_id']}/simulations", {"trials": 2}, 202)
     assert service.client.delete(f"/v1/experiments/{made['experiment_id']}").status_code == 204
     left = {name: n for name, n in stored(service)[0].items() if n != empty[name]}
     assert left == {"job": 1}
@@ -310,7 +310,7 @@ def test_a_job_under_way_is_not_handed_out_for_another_wish(
 def test_a_simulation_shows_what_adaptive_designs_gain(service: Service) -> None:
     made = session(service)
     path = f"/experiments/{made['experiment_id']}/simulations"
-    wanted = {"n_draws": 40, "rounds": 6, "policies": ["adaptive", "random", "fixed", "staircase"], "seed": 1}
+    wanted = {"n_draws": 40, "trials": 6, "policies": ["adaptive", "random", "fixed", "staircase"], "seed": 1}
     asked = service.post(path, wanted, 202)
     assert asked["simulation"]["status"] == "queued"
     service.run_jobs()
@@ -334,7 +334,7 @@ def test_a_simulation_shows_what_adaptive_designs_gain(service: Service) -> None
 def test_a_simulation_of_chosen_truths_and_its_refusals(service: Service) -> None:
     made = session(service)
     path = f"/experiments/{made['experiment_id']}/simulations"
-    wanted = {"truths": [{"theta": 5.0}], "rounds": 3, "policies": [{"name": "fixed", "designs": [{"xi": 5}]}]}
+    wanted = {"truths": [{"theta": 5.0}], "trials": 3, "policies": [{"name": "fixed", "designs": [{"xi": 5}]}]}
     asked = service.post(path, wanted, 202)
     service.run_jobs()
     (curve,) = service.get(f"/simulations/{asked['simulation']['id']}")["curves"]
@@ -347,9 +347,22 @@ def test_a_simulation_of_chosen_truths_and_its_refusals(service: Service) -> Non
         ({"policies": [{"name": "staircase", "start": 0.5}]}, "/policies/0/start"),
         ({"policies": [{"name": "staircase", "start": 4.5}]}, "/policies/0/start"),
         ({"n_draws": 5}, ""),
-        ({"truths": [{"theta": 5.0}] * 1001, "rounds": 1000}, "/rounds"),
+        ({"truths": [{"theta": 5.0}] * 1001, "trials": 1000}, "/trials"),
     ):
         assert pointers(refused(service, "POST", path, 422, json={**wanted, **changes})) == [pointer]
+
+
+def test_the_trials_of_a_simulation_are_still_called_rounds_too(service: Service) -> None:
+    path = f"/experiments/{experiment(service)}/simulations"
+    for name in ("rounds", "trials"):
+        asked = service.post(path, {"n_draws": 1, name: 2, "policies": ["random"]}, 202)["simulation"]
+        assert (asked["request"]["rounds"], asked["request"]["trials"]) == (2, 2)
+        service.run_jobs()
+        (curve,) = service.get(f"/simulations/{asked['id']}")["curves"]
+        assert len(curve["information"]) == 3
+    assert pointers(refused(service, "POST", path, 422, json={"rounds": 0})) == ["/rounds"]
+    assert pointers(refused(service, "POST", path, 422, json={})) == ["/trials"]
+    assert pointers(refused(service, "POST", path, 422, json={"rounds": 2, "trials": 2})) == ["/rounds"]
 
 
 def test_a_simulation_cut_short_goes_on_where_it_was(
@@ -358,7 +371,7 @@ def test_a_simulation_cut_short_goes_on_where_it_was(
     service = make_service(database, checkpoint_seconds=1e-9, max_attempts=1)
     made = session(service)
     path = f"/experiments/{made['experiment_id']}/simulations"
-    wanted = {"n_draws": 4, "rounds": 2, "policies": ["random", "fixed"], "seed": 3}
+    wanted = {"n_draws": 4, "trials": 2, "policies": ["random", "fixed"], "seed": 3}
     run, truths = simulations._run, []
 
     def until_the_sixth(*arguments: Any) -> None:
@@ -384,16 +397,16 @@ def test_a_simulation_cut_short_goes_on_where_it_was(
 def test_a_simulation_has_a_cap_that_can_be_set(database: Database, make_service: Callable[..., Service]) -> None:
     service = make_service(database, max_simulated_trials=24)
     path = f"/experiments/{experiment(service)}/simulations"
-    wanted = {"n_draws": 4, "rounds": 3, "policies": ["random", "fixed"]}
+    wanted = {"n_draws": 4, "trials": 3, "policies": ["random", "fixed"]}
     service.post(path, wanted, 202)
-    problem = refused(service, "POST", path, 422, "is 32, over the cap of 24", json={**wanted, "rounds": 4})
-    assert pointers(problem) == ["/rounds"]
+    problem = refused(service, "POST", path, 422, "is 32, over the cap of 24", json={**wanted, "trials": 4})
+    assert pointers(problem) == ["/trials"]
 
 
 def test_no_proposal_waits_for_a_simulation(database: Database, make_service: Callable[..., Service]) -> None:
     service = make_service(database, **DEAR)
     made = session(service)
-    service.post(f"/experiments/{made['experiment_id']}/simulations", {"rounds": 2}, 202)
+    service.post(f"/experiments/{made['experiment_id']}/simulations", {"trials": 2}, 202)
     asked = propose(service, made["id"], 202)["job"]["id"]
     assert run_due(database, service.services.settings, ["ingest", "score", "design"], HANDLERS) == [asked]
     assert service.get(f"/jobs/{asked}")["status"] == "succeeded"
@@ -425,7 +438,7 @@ def test_jobs_of_proposals_that_nobody_can_have_are_cancelled(
 
 def test_a_waiting_simulation_can_be_cancelled(service: Service) -> None:
     made = session(service)
-    asked = service.post(f"/experiments/{made['experiment_id']}/simulations", {"rounds": 2}, 202)
+    asked = service.post(f"/experiments/{made['experiment_id']}/simulations", {"trials": 2}, 202)
     service.post(f"/jobs/{asked['job']['id']}/cancel")
     service.run_jobs()
     found = service.get(f"/simulations/{asked['simulation']['id']}")

@@ -29,7 +29,7 @@ def test_ten_greedy_rounds_are_the_reference_sequence(service: Service) -> None:
         proposal = propose(service, made["id"])
         designs.append(proposal["design"]["xi"])
         learnt = observe(service, made["id"], proposal_id=proposal["id"], outcome=answer(proposal["design"]))
-        assert (learnt["n"], learnt["round"]) == (n, n)
+        assert (learnt["n"], learnt["revision"]) == (n, n)
     assert designs == GREEDY
     assert learnt["posterior"]["theta"]["mean"] == pytest.approx(5.4081102848, abs=1e-9)
     assert learnt["posterior"]["theta"]["sd"] == pytest.approx(0.6550636263, abs=1e-9)
@@ -99,7 +99,7 @@ def test_the_order_of_outcomes_does_not_matter_and_undo_leaves_no_trace(service:
         observe(service, made["id"], design={"xi": xi}, outcome={"y": y})
     assert service.client.delete(f"/v1{path}/observations/2").status_code == 204
     found = service.get(f"{path}/posterior")
-    assert (found["n"], found["round"]) == (3, 5)
+    assert (found["n"], found["revision"]) == (3, 5)
     assert found["posterior"]["theta"]["mean"] == pytest.approx(7.744812878, abs=1e-9)
     assert found["posterior"]["theta"]["sd"] == pytest.approx(1.229420209, abs=1e-9)
     assert found["log_evidence"] == pytest.approx(-1.271770834, abs=1e-9)
@@ -177,22 +177,36 @@ def test_an_outcome_sent_again_is_recorded_once_and_another_is_refused(service: 
     path = f"/sessions/{made['id']}/observations"
     first = service.post(f"{path}?next=true", body, 201)
     assert service.post(f"{path}?next=true", body, 201) == first
-    assert service.post(path, {**body, "round": 0}, 201) == {**first, "next": None}
+    assert service.post(path, {**body, "revision": 0}, 201) == {**first, "next": None}
     refused(service, "POST", path, 409, "has the outcome {'y': 1}", json={**body, "outcome": {"y": 0}})
     refused(service, "POST", path, 409, "take that back", json={**body, "design": {"xi": 3}})
     assert service.get(f"/sessions/{made['id']}")["n_observations"] == 1
     assert service.client.delete(f"/v1{path}/1").status_code == 204
     corrected = service.post(path, {**body, "outcome": {"y": 0}}, 201)
-    assert (corrected["n"], corrected["round"], corrected["proposal_id"]) == (2, 3, proposal["id"])
+    assert (corrected["n"], corrected["revision"], corrected["proposal_id"]) == (2, 3, proposal["id"])
 
 
 def test_the_optimistic_lock_tells_of_a_change_by_others(service: Service) -> None:
     made = session(service)
     path = f"/sessions/{made['id']}/observations"
-    body = {"design": {"xi": 7}, "outcome": {"y": 1}, "round": 0}
-    assert service.post(path, body, 201)["round"] == 1
-    refused(service, "POST", path, 409, "at round 1, not 0", json=body)
-    assert service.post(path, {**body, "round": 1}, 201)["round"] == 2
+    body = {"design": {"xi": 7}, "outcome": {"y": 1}, "revision": 0}
+    assert service.post(path, body, 201)["revision"] == 1
+    refused(service, "POST", path, 409, "at revision 1, not 0", json=body)
+    assert service.post(path, {**body, "revision": 1}, 201)["revision"] == 2
+
+
+def test_a_revision_is_still_called_a_round_too(service: Service) -> None:
+    made = session(service)
+    proposal = propose(service, made["id"])
+    path = f"/sessions/{made['id']}"
+    body = {"proposal_id": proposal["id"], "outcome": {"y": 1}}
+    refused(service, "POST", f"{path}/observations", 409, "at revision 0, not 3", json={**body, "round": 3})
+    both = refused(service, "POST", f"{path}/observations", 422, json={**body, "round": 0, "revision": 0})
+    assert pointers(both) == ["/round"]
+    recorded = service.post(f"{path}/observations?next=true", {**body, "round": 0}, 201)
+    assert (made["round"], proposal["round"], recorded["round"], recorded["next"]["round"]) == (0, 0, 1, 1)
+    read = [service.get(path + each) for each in ("", "/posterior", "/eig", "/stop")]
+    assert all(each["round"] == each["revision"] for each in (made, proposal, recorded, *read))
 
 
 def test_the_design_that_was_run_counts_and_the_proposal_is_answered(service: Service) -> None:
@@ -494,7 +508,7 @@ def test_fifty_sessions_in_parallel_are_each_consistent(service: Service) -> Non
     assert set(found) == set(made)
     assert all(designs == GREEDY[:4] for designs, _ in found.values())
     assert len({str(learnt["posterior"]) for _, learnt in found.values()}) == 1
-    assert all(learnt["round"] == 4 for _, learnt in found.values())
+    assert all(learnt["revision"] == 4 for _, learnt in found.values())
 
 
 def test_many_clients_of_one_session_lose_nothing(service: Service) -> None:

@@ -32,7 +32,7 @@ def real_ids(service: Service) -> dict[str, str]:
     ranked = service.post(f"/pools/{world.pool_id}/rankings", {"k": 1}, 202)
     opened = service.post(f"/projects/{world.project_id}/rounds", {"pool_id": world.pool_id, "k": 1}, 202)
     asked = service.post(f"/ensembles/{world.ensemble_id}/predictions", {"rows": ROWS}, 202)
-    simulated = service.post(f"/experiments/{begun['experiment_id']}/simulations", {"rounds": 1}, 202)
+    simulated = service.post(f"/experiments/{begun['experiment_id']}/simulations", {"trials": 1}, 202)
     return {
         "project_id": world.project_id,
         "pool_id": world.empty_pool_id,

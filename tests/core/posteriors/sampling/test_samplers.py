@@ -283,6 +283,11 @@ def test_chains_that_sit_in_wells_with_different_predictions_warn_and_a_logistic
     assert agreed.diagnostics.values["divergences"] == 0
 
 
+def test_steps_that_are_too_large_end_in_an_error_that_says_so() -> None:
+    with pytest.raises(bc.NotFinite, match="smaller steps"):
+        fit("logistic", "sghmc", lr=9.0, preconditioner="none")
+
+
 def test_too_few_draws_are_no_ground_to_stand_on() -> None:
     assert any("too few draws" in w for w in small("hmc", samples=3).diagnostics.warnings)
 
