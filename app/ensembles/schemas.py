@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from app.methods.schemas import PosteriorSpec
 from app.web.bodies.long import Long
-from app.web.fields import Flag, In, Many, Number, Out, Seed, Storable, Whole
+from app.web.fields import Flag, In, Many, Number, Out, Result, Seed, Storable, Whole
 from app.web.job_view import JobOut
 
 
@@ -16,6 +16,13 @@ class TrainingIn(In):
     n_members: Whole = Field(20, ge=1, le=100_000, description="Draws kept; an ensemble of S networks gives at most S.")
     seed: Seed = 0
     warm_start: Flag = Field(False, description="Start from the current ensemble's weights rather than fresh.")
+
+
+class DiagnosticsOut(Out):
+    """How far the draws can be trusted, by the method's own account."""
+
+    values: dict[str, Result] = Field(description="By name: rhat, ess_bulk, khat and the like, as the method has them.")
+    warnings: list[str] = Field(description="A sentence for each doubt; rankings repeat them in their `notes`.")
 
 
 class EnsembleOut(Out):
@@ -36,6 +43,16 @@ class EnsembleOut(Out):
     snapshot_hash: str | None = Field(description="SHA-256 over exactly the rows and labels it saw.")
     metrics: dict[str, Any] | None = Field(
         description="Measured on `n` rows of `measured_on`: accuracy, nll, ece, brier, or rmse, nll, crps."
+    )
+    diagnostics: DiagnosticsOut | None = Field(description="Null of a method that does not tell.")
+    log_evidence: Result = Field(
+        description="log p(labels), in nats and the units of the labels, as the method has it (laplace): what models "
+        "of the same labels are compared by. Null of other methods, or where it is not finite."
+    )
+    bound: Result = Field(
+        description="What the method maximises (the ELBO of mfvi, the Rényi bound of renyi) on all rows that it learnt "
+        "from, in nats: a bound on `log_evidence` at temperature 1. Estimated from 10 draws of the weights, or fewer "
+        "where the training had fewer than 100 passes over the rows. Null of other methods, or where it is not finite."
     )
     n_bytes: int | None
     seconds: float | None

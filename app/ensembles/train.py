@@ -12,6 +12,7 @@ import bensemble_core as bc
 from app.db.tables import Ensemble, EnsembleResult, Project
 from app.db.types import new_id
 from app.ensembles.collect_labels import FEW, Part, Snapshot, collect_labels, gather
+from app.ensembles.self_report import self_report
 from app.errors import Malformed
 from app.events import EnsembleTrained, publish
 from app.methods.schemas import posterior_of
@@ -47,6 +48,7 @@ def train_ensemble(job: JobContext) -> None:
     sampled = fitted.sample(ensemble.n_members, seed=ensemble.seed, at_most=True).to("cpu")
     sampled, compiled = _compiled(job, sampled)
     metrics = _measure(job, services, project, labels, sampled.to(job.device))
+    told = self_report(fitted)
     prefix = f"ensembles/{ensemble.id}/{job.token}"
     _store(services, f"{prefix}/ensemble.safetensors", sampled.save)
     _store(services, f"{prefix}/fitted.safetensors", fitted.save)
@@ -60,6 +62,9 @@ def train_ensemble(job: JobContext) -> None:
         n_labels=labels.n_train,
         n_members=sampled.n_members,
         metrics=metrics,
+        diagnostics=told.diagnostics,
+        log_evidence=told.log_evidence,
+        bound=told.bound,
         seconds=time.monotonic() - started,
     )
     outcome = {"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": metrics, **compiled}

@@ -6,7 +6,15 @@ from sqlalchemy.orm import Session
 from app.db import projects
 from app.db.tables import Ensemble, EnsembleResult, Job, Prediction, PredictionResult, Project
 from app.ensembles.predict import read_predictions
-from app.ensembles.schemas import CurvePoint, EnsembleOut, LearningCurve, PredictionJobOut, PredictionOut, TrainingOut
+from app.ensembles.schemas import (
+    CurvePoint,
+    DiagnosticsOut,
+    EnsembleOut,
+    LearningCurve,
+    PredictionJobOut,
+    PredictionOut,
+    TrainingOut,
+)
 from app.services import Services
 from app.web.job_view import job_state, job_view
 from app.web.paging import encode_cursor
@@ -33,6 +41,9 @@ def ensemble_view(session: Session, ensemble: Ensemble) -> EnsembleOut:
         watermark=result.watermark if result else None,
         snapshot_hash=result.snapshot_hash if result else None,
         metrics=result.metrics if result else None,
+        diagnostics=DiagnosticsOut.model_validate(result.diagnostics) if result and result.diagnostics else None,
+        log_evidence=result.log_evidence if result else None,
+        bound=result.bound if result else None,
         n_bytes=result.n_bytes if result else None,
         seconds=result.seconds if result else None,
         error=error,
