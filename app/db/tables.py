@@ -248,7 +248,7 @@ class Schedule(Base):
     every_labels: Mapped[int | None]
     on_round_complete: Mapped[bool]
     debounce_seconds: Mapped[float] = mapped_column(Float)
-    training: Mapped[dict[str, Any]]  # posterior?, n_members, seed, warm_start of the ensembles it asks for
+    training: Mapped[dict[str, Any]]  # posterior?, n_members, seed, warm_start, tune? of the ensembles it asks for
     then_open_round: Mapped[dict[str, Any] | None]
     paused: Mapped[bool] = mapped_column(default=False)
     labels_pending: Mapped[int] = mapped_column(default=0)

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from app.db import projects
 from app.db.jobs import ENDED
 from app.db.tables import Ensemble, EnsembleResult, Job, Prediction, Project
+from app.ensembles.check_request import check_request
 from app.ensembles.predict import request_prediction
 from app.ensembles.queries import finished_ensemble
 from app.ensembles.request import request_training
@@ -33,8 +34,7 @@ from app.ensembles.views import (
     training_view,
 )
 from app.errors import Conflict, NotFound
-from app.methods.schemas import as_json_or_none, posterior_of
-from app.projects.create import check_training
+from app.methods.schemas import as_json_or_none
 from app.projects.schemas import ProjectOut
 from app.projects.views import project_view
 from app.web.dependencies import Context, EdgeRoute, on
@@ -60,10 +60,11 @@ def post_ensemble(
     wanted: TrainingIn,
     response: Response,
 ) -> TrainingOut:
-    """Queues a training on all labels there are when it starts. Fresh from the seed unless `warm_start`. When the job
-    has succeeded the new version is the project's current ensemble, unless another is pinned."""
+    """Queues a training on all labels there are when it starts. Fresh from the seed unless `warm_start`. With `tune`
+    the job first tries settings of the posterior, and then trains with the best. When the job has succeeded the new
+    version is the project's current ensemble, unless another is pinned."""
     settings = context.services.settings
-    check_training(context.resource, wanted.posterior or posterior_of(context.resource.posterior), settings)
+    check_request(context.resource, wanted, settings)
     training = request_training(
         context.session,
         context.resource,
@@ -72,6 +73,7 @@ def post_ensemble(
         n_members=wanted.n_members,
         seed=wanted.seed,
         warm_start=wanted.warm_start,
+        tune=wanted.tune.model_dump() if wanted.tune is not None else None,
     )
     response.headers["Location"] = f"/v1/jobs/{training.job.id}"
     return training_view(context.services, context.session, job=training.job, ensemble=training.ensemble)

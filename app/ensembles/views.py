@@ -14,6 +14,7 @@ from app.ensembles.schemas import (
     PredictionJobOut,
     PredictionOut,
     TrainingOut,
+    TuningOut,
 )
 from app.services import Services
 from app.web.job_view import job_state, job_view
@@ -44,6 +45,7 @@ def ensemble_view(session: Session, ensemble: Ensemble) -> EnsembleOut:
         diagnostics=DiagnosticsOut.model_validate(result.diagnostics) if result and result.diagnostics else None,
         log_evidence=result.log_evidence if result else None,
         bound=result.bound if result else None,
+        tuning=TuningOut.model_validate(result.tuning) if result and result.tuning else None,
         n_bytes=result.n_bytes if result else None,
         seconds=result.seconds if result else None,
         error=error,

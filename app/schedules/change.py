@@ -81,4 +81,5 @@ def stored_training(wanted: TrainingIn) -> dict[str, Any]:
         "n_members": wanted.n_members,
         "seed": wanted.seed,
         "warm_start": wanted.warm_start,
+        "tune": wanted.tune.model_dump() if wanted.tune is not None else None,
     }
