@@ -89,17 +89,17 @@ def test_a_tuning_killed_half_way_keeps_its_trials_and_ends_the_same_and_a_cance
         return bool((job.checkpoint or {}).get("trials")) and has_snapshot(job)
 
     with running(database_url, tmp_path, checkpoint_seconds=0.05) as service:
+        service.start("worker", "--queues", "train")
+        service.start("worker", "--queues", "train,ingest")
         service.start_api()
-        worker = psutil.Process(service.start("worker").pid)
-        project_id, _ = prepare(service, epochs=40)
+        project_id, _ = prepare(service, epochs=100)
         wanted = {"tune": {"trials": 3}}
         whole = service.post(f"/projects/{project_id}/ensembles", wanted)
         service.wait(whole["job"]["id"])
         cut = service.post(f"/projects/{project_id}/ensembles", wanted)
-        service.until(cut["job"]["id"], is_in_second_trial)
-        children = worker.children(recursive=True)
-        worker.kill()
-        service.start("worker")
+        victim = service.holder(service.until(cut["job"]["id"], is_in_second_trial))
+        children = victim.children(recursive=True)
+        victim.kill()
         wait_for(lambda: all(is_gone(child.pid) for child in children))
         kept = service.job(cut["job"]["id"]).checkpoint or {}
         done = service.wait(cut["job"]["id"])
