@@ -86,7 +86,11 @@ class Settings(BaseSettings):
     max_k: int = Field(10_000, ge=1, description="most items in one ranking")
     max_predictions: int = Field(10_000, ge=1, description="most rows of one prediction request")
     max_parameters: int = Field(50_000_000, ge=1, description="most weights of a model")
-    max_training_cost: float = Field(1e12, gt=0, description="cap on members × parameters × epochs of a training")
+    max_training_cost: float = Field(
+        1e12,
+        gt=0,
+        description="cap on members × parameters × epochs of a training, all trials of a search included",
+    )
     max_members: int = Field(1000, ge=1, description="most members sampled from a posterior")
     rate_limit: float = Field(0.0, ge=0, description="requests per second and key; 0 is no limit")
     rate_burst: int = Field(50, ge=1, description="requests a key may make at once before the limit bites")

@@ -6,9 +6,10 @@ A setting is named by where it lives: an option of the method (`lr`), or `prior.
 
 import hashlib
 import math
+import time
 import types
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import torch
@@ -16,12 +17,12 @@ from torch import Tensor, nn
 
 from bensemble_core import io, options
 from bensemble_core.display import Described
-from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
+from bensemble_core.errors import InvalidOption, InvalidSnapshot, NotFinite
 from bensemble_core.fitting import Fitted, fit
 from bensemble_core.likelihoods import Categorical, likelihood_named
 from bensemble_core.models import MODELS
 from bensemble_core.posteriors import named_posterior
-from bensemble_core.predictive import Predictive, metrics
+from bensemble_core.predictive import metrics
 from bensemble_core.priors import DEFAULT_PRIOR, Normal
 from bensemble_core.problem import AnyData, AnyModel, as_data
 from bensemble_core.randomness import count_held_out, derive, permutation
@@ -54,6 +55,7 @@ _HELD_OUT: dict[Family, tuple[str, ...]] = {
 _TRAINED_ON = ("log_evidence", "bound")  # measured on the rows of the fit: none are held out
 _HIGHER_IS_BETTER = ("accuracy", *_TRAINED_ON)
 _SPLIT, _SAMPLER = 31, 32  # branches of the seed
+_ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,7 @@ class Trial:
 
     settings: Mapping[str, Any]
     value: float | None  # None: training left the finite numbers
+    seconds: float | None = field(default=None, compare=False)  # it took, where it was not interrupted
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -93,7 +96,10 @@ def tune(
     validation: float | AnyData = 0.2,
     n_members: int = 20,
     seed: int = 0,
+    warm: Fitted | Tensors | None = None,
     resume: Tensors | None = None,
+    done: Sequence[Trial] = (),
+    on_trial: Callable[[Trial], None] | None = None,
     report: Report = silent,
     fit_options: Mapping[str, Any] | None = None,
     **options_: Any,
@@ -113,8 +119,12 @@ def tune(
         fit does not see either.
     n_members: draws to measure with; default 20.
     seed: the same seed gives the same answer; default 0.
+    warm: as in `fit`, for the last fit alone: the trials start from the seed, since what was fitted before may have
+        seen the rows that they hold out.
     resume: a snapshot that `report` was given: goes on with the trials that are missing.
-    report: as in `fit`.
+    done: the first trials of the same call, from an earlier run: they are not run again, and the answer is the same.
+    on_trial: called with each new trial when it has ended, for a caller who keeps them for `done`.
+    report: as in `fit`; trials and the last fit count as equal parts of the total.
     fit_options: further arguments of `fit`, such as `standardise` or `input_shape`.
     """
     base = named_posterior(method, options_)
@@ -124,37 +134,61 @@ def tune(
     ranges = _ranges(start, search)
     _check(base, bound_to.family, metric, trials, n_members)
     train, held_out = (rows, None) if metric in _TRAINED_ON else _split(rows, validation, seed)
-    mark = _fingerprint(start, ranges, metric, n_members, seed, train)
-    values, unfinished = _resumed(resume, mark)
+    mark = _fingerprint(start, ranges, metric, trials, n_members, seed, train)
+    earlier, unfinished = _resumed(resume, mark)
+    if len(done) > len(earlier):
+        earlier, unfinished = [_Outcome.of(trial) for trial in done[:trials]], None
+    replay = _Progress(report=report, n_trials=trials, tried=[each.with_settings({}) for each in earlier], mark=mark)
     common: dict[str, Any] = {"seed": seed, **(fit_options or {})}
     study, asked = _study(metric, seed, trials), _distributions(ranges, start)
     study.enqueue_trial(_current(start, asked, ranges))
 
-    done: list[Trial] = []
+    tried: list[Trial] = []
     for i in range(trials):
         trial = study.ask(asked)
         settings: Mapping[str, Any] = {name: _plain(trial.params[name], ranges[name]) for name in ranges}
-        if i < len(values):
-            value = values[i]
+        if i < len(done) and dict(done[i].settings) != settings:
+            raise InvalidSnapshot(
+                f"trial {i + 1} of this search has {settings}, the one that was done has {dict(done[i].settings)}; "
+                "pass the trials of the same call, or none"
+            )
+        if i < len(earlier):
+            outcome = earlier[i]
+            replay.say(f"{len(earlier)} of {trials} trials were done before", unfinished or {})
         else:
-            told = _Told(report=report, n_trials=trials, done=done, mark=mark)
-            value = _value(start.changed(settings), train, held_out, metric, n_members, unfinished, told, common)
+            began = time.monotonic()
+            progress = _Progress(report=report, n_trials=trials, tried=tried, mark=mark)
+            value = _value(start.changed(settings), train, held_out, metric, n_members, unfinished, progress, common)
+            outcome = _Outcome(value=value, seconds=None if unfinished is not None else time.monotonic() - began)
             unfinished = None
-        done = [*done, Trial(settings=settings, value=value if math.isfinite(value) else None)]
-        if done[-1].value is None:
+        tried = [*tried, outcome.with_settings(settings)]
+        if tried[-1].value is None:
             study.tell(trial, state=_optuna().trial.TrialState.PRUNED)  # which the sampler ranks below all others
         else:
-            study.tell(trial, value)
-        if i >= len(values):
-            _Told(report=report, n_trials=trials, done=done, mark=mark).say(f"trial {i + 1}: {metric} {value:.5g}")
+            study.tell(trial, tried[-1].value)
+        if i >= len(earlier):
+            if on_trial is not None:
+                on_trial(tried[-1])
+            ended = _Progress(report=report, n_trials=trials, tried=tried, mark=mark)
+            ended.say(f"trial {i + 1} of {trials}: {metric} {outcome.value:.5g}", {})
 
-    value, settings = _best(done, metric)
+    value, settings = _best(tried, metric)
     chosen = start.changed(settings)
-    told = _Told(report=report, n_trials=trials, done=done, mark=mark)
-    fitted = chosen.fit(rows, resume=chosen.goes_on(unfinished), report=told, **common)
+    progress = _Progress(report=report, n_trials=trials, tried=tried, mark=mark)
+    if warm is not None:
+        common["warm"] = warm
+    fitted = chosen.fit(rows, resume=chosen.goes_on(unfinished), report=progress, **common)
     return Tuned(
-        posterior=chosen.posterior, fitted=fitted, settings=settings, value=value, metric=metric, trials=tuple(done)
+        posterior=chosen.posterior, fitted=fitted, settings=settings, value=value, metric=metric, trials=tuple(tried)
     )
+
+
+def search_space(posterior: Posterior, prior: Prior | None) -> dict[str, Sequence[Any]]:
+    """The ranges that `tune` searches where it is given none: {setting: range}, which may be empty."""
+    found = _declared(posterior)
+    if isinstance(prior, Normal):
+        found["prior.scale"] = PRIOR_SCALE
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -199,27 +233,44 @@ class _Setting:
         return fit(self.posterior, self.model, rows, likelihood=self.likelihood, prior=self.prior, **common)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Outcome:
+    """What came of a trial, as a snapshot keeps it."""
+
+    value: float  # NaN: training left the finite numbers
+    seconds: float | None
+
+    @classmethod
+    def of(cls, trial: Trial) -> "_Outcome":
+        return cls(value=math.nan if trial.value is None else trial.value, seconds=trial.seconds)
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Trial:
+        return Trial(settings=settings, value=self.value if math.isfinite(self.value) else None, seconds=self.seconds)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Told:
-    """The report of one trial, passed on with the number of trials that are done."""
+class _Progress:
+    """The report of one fit, passed on as a part of all trials and the last fit."""
 
     report: Report
     n_trials: int
-    done: Sequence[Trial]
+    tried: Sequence[Trial]
     mark: int
 
     def __call__(self, done: int, total: int, message: str, snapshot: Snapshot) -> None:
-        n = len(self.done)
+        n, whole = len(self.tried), max(total, 1)
         where = "all rows" if n == self.n_trials else f"trial {n + 1} of {self.n_trials}"
-        self.report(n, self.n_trials, f"{where}: {message}", lambda: self._kept(snapshot()))
+        at, of = n * whole + done, (self.n_trials + 1) * whole
+        self.report(at, of, f"{where}: {message}", lambda: self._kept(snapshot()))
 
-    def say(self, message: str) -> None:
-        self.report(len(self.done), self.n_trials, message, lambda: self._kept({}))
+    def say(self, message: str, unfinished: Tensors) -> None:
+        self.report(len(self.tried), self.n_trials + 1, message, lambda: self._kept(unfinished))
 
     def _kept(self, unfinished: Tensors) -> dict[str, Tensor]:
-        values = [math.nan if t.value is None else t.value for t in self.done]
+        kept = [_Outcome.of(trial) for trial in self.tried]
         return {
-            "values": torch.tensor(values, dtype=torch.float64),
+            "values": torch.tensor([each.value for each in kept], dtype=torch.float64),
+            "seconds": torch.tensor([each.seconds or math.nan for each in kept], dtype=torch.float64),
             "fingerprint": torch.tensor(self.mark),
             **io.above("trial/", unfinished),
         }
@@ -232,19 +283,34 @@ def _value(
     metric: str,
     n_members: int,
     unfinished: Tensors | None,
-    told: Report,
+    progress: Report,
     common: Mapping[str, Any],
 ) -> float:
     """The metric of a setting; NaN where training left the finite numbers."""
+    latest: Snapshot = dict
+
+    def report(done: int, total: int, message: str, snapshot: Snapshot) -> None:
+        nonlocal latest
+        latest = snapshot
+        progress(done, total, message, snapshot)
+
     try:
-        fitted = setting.fit(train, resume=setting.goes_on(unfinished), report=told, **common)
+        fitted = setting.fit(train, resume=setting.goes_on(unfinished), report=report, **common)
     except NotFinite:
         return math.nan
     if held_out is None:
         return float(fitted.log_evidence if metric == "log_evidence" else fitted.bound())
     known = fitted.problem.likelihood
     y = known.encode(held_out.y, dtype=held_out.x.dtype) if known.family == "categorical" else held_out.y
-    return metrics.evaluate(_predictive(fitted, held_out.x, n_members), y)[metric]
+    predict = fitted.predict
+    if not isinstance(fitted.posterior, Analytic):
+        predict = fitted.sample(n_members, seed=fitted.seed).predict
+    evaluation = metrics.Evaluation()
+    for start in range(0, held_out.n_rows, _ROWS_AT_ONCE):
+        progress(1, 1, "measuring", latest)
+        piece = slice(start, start + _ROWS_AT_ONCE)
+        evaluation.add(predict(held_out.x[piece]), y[piece])
+    return evaluation.result()[metric]
 
 
 def _best(done: Sequence[Trial], metric: str) -> tuple[float, Mapping[str, Any]]:
@@ -256,18 +322,10 @@ def _best(done: Sequence[Trial], metric: str) -> tuple[float, Mapping[str, Any]]
     return min(found, key=lambda pair: sign * pair[0])
 
 
-def _predictive(fitted: Fitted, x: Tensor, n_members: int) -> Predictive:
-    if isinstance(fitted.posterior, Analytic):
-        return fitted.predict(x)
-    return fitted.sample(n_members, seed=fitted.seed).predict(x)
-
-
 def _ranges(start: _Setting, search: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Any, ...]]:
     """The search space, every end of which has been tried against the bounds of its option."""
     if search is None:
-        search = _declared(start.posterior)
-        if isinstance(start.prior, Normal):
-            search["prior.scale"] = PRIOR_SCALE
+        search = search_space(start.posterior, start.prior)
     if not search:
         raise InvalidOption(
             f"{start.posterior.name} declares nothing to search; pass search={{'lr': ('log', 1e-4, 1e-1)}}"
@@ -382,22 +440,26 @@ def _is_whole(hint: Any) -> bool:
 
 
 def _fingerprint(
-    start: _Setting, ranges: Mapping[str, Any], metric: str, n_members: int, seed: int, train: Data
+    start: _Setting, ranges: Mapping[str, Any], metric: str, trials: int, n_members: int, seed: int, train: Data
 ) -> int:
     told = (start.posterior, str(start.model), start.likelihood, start.prior, sorted(ranges.items()))
-    settings = (*told, metric, n_members, seed, list(train.x.shape))
+    settings = (*told, metric, trials, n_members, seed, list(train.x.shape))
     return int.from_bytes(hashlib.sha256(repr(settings).encode()).digest()[:8], "big") >> 1
 
 
-def _resumed(resume: Tensors | None, mark: int) -> tuple[list[float], Tensors | None]:
-    """Values of the trials that were done, and the snapshot of the fit that was not."""
+def _resumed(resume: Tensors | None, mark: int) -> tuple[list[_Outcome], Tensors | None]:
+    """What came of the trials that were done, and the snapshot of the fit that was not."""
     if resume is None:
         return [], None
     if "values" not in resume or int(resume["fingerprint"]) != mark:
-        raise InvalidData(
+        raise InvalidSnapshot(
             "this snapshot is of another search (other method, ranges, seed or rows); resume with the call that made it"
         )
-    return resume["values"].tolist(), io.below("trial/", resume) or None
+    values = resume["values"].tolist()
+    seconds = resume["seconds"].tolist() if "seconds" in resume else [math.nan] * len(values)
+    known = [None if math.isnan(each) else each for each in seconds]
+    outcomes = [_Outcome(value=v, seconds=s) for v, s in zip(values, known, strict=True)]
+    return outcomes, io.below("trial/", resume) or None
 
 
 def _optuna() -> Any:

@@ -122,6 +122,10 @@ class EnsembleResult(Base):
     snapshot_hash: Mapped[str] = mapped_column(String(64))
     n_labels: Mapped[int]
     metrics: Mapped[dict[str, Any]]
+    diagnostics: Mapped[dict[str, Any] | None]  # {values, warnings}; null of a method that does not tell
+    log_evidence: Mapped[float | None] = mapped_column(Float)
+    bound: Mapped[float | None] = mapped_column(Float)
+    tuning: Mapped[dict[str, Any] | None]  # {metric, trials, chosen}; null where nothing was searched
     seconds: Mapped[float] = mapped_column(Float)
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
 
@@ -244,7 +248,7 @@ class Schedule(Base):
     every_labels: Mapped[int | None]
     on_round_complete: Mapped[bool]
     debounce_seconds: Mapped[float] = mapped_column(Float)
-    training: Mapped[dict[str, Any]]  # posterior?, n_members, seed, warm_start of the ensembles it asks for
+    training: Mapped[dict[str, Any]]  # posterior?, n_members, seed, warm_start, tune? of the ensembles it asks for
     then_open_round: Mapped[dict[str, Any] | None]
     paused: Mapped[bool] = mapped_column(default=False)
     labels_pending: Mapped[int] = mapped_column(default=0)

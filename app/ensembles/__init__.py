@@ -1,4 +1,4 @@
 """Ensembles: trainings, their versions and metrics, predictions, the learning curve and the current version.
 
-From outside use `request` (ask for a training), `queries`, `load` and `schemas`.
+From outside use `check_request` and `request` (ask for a training), `queries`, `load` and `schemas`.
 """

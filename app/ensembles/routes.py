@@ -11,6 +11,7 @@ from sqlalchemy import select
 from app.db import projects
 from app.db.jobs import ENDED
 from app.db.tables import Ensemble, EnsembleResult, Prediction, Project
+from app.ensembles.check_request import check_request
 from app.ensembles.predict import request_prediction
 from app.ensembles.queries import finished_ensemble
 from app.ensembles.request import request_training
@@ -34,8 +35,6 @@ from app.ensembles.views import (
     training_view,
 )
 from app.errors import Conflict, NotFound
-from app.methods.schemas import posterior_of
-from app.projects.create import check_training
 from app.projects.schemas import ProjectOut
 from app.projects.views import project_view
 from app.web.dependencies import CanRead, CanWrite, Context, EdgeRoute
@@ -52,10 +51,11 @@ of_projects = APIRouter(prefix="/v1/projects", tags=["projects"], route_class=Ed
 )
 @waits(training_view, ensemble=Ensemble)
 def post_ensemble(project_id: str, context: CanWrite[Project], wanted: TrainingIn) -> TrainingOut:
-    """Queues a training on all labels there are when it starts. Fresh from the seed unless `warm_start`. When the job
-    has succeeded the new version is the project's current ensemble, unless another is pinned."""
+    """Queues a training on all labels there are when it starts. Fresh from the seed unless `warm_start`. With `tune`
+    the job first tries settings of the posterior, and then trains with the best. When the job has succeeded the new
+    version is the project's current ensemble, unless another is pinned."""
     settings = context.services.settings
-    check_training(context.resource, wanted.posterior or posterior_of(context.resource.posterior), settings)
+    check_request(context.resource, wanted, settings)
     training = request_training(context.session, context.resource, settings, **stored_training(wanted))
     return training_view(context.services, context.session, ensemble=training.ensemble)
 

@@ -7,8 +7,14 @@ from pydantic import Field, model_validator
 
 from app.methods.schemas import PosteriorSpec, as_json_or_none
 from app.web.bodies.long import Long
-from app.web.fields import Flag, In, Many, Number, Out, Seed, Storable, Whole
+from app.web.fields import Flag, In, Many, Number, Out, Result, Seed, Storable, Whole
 from app.web.job_view import JobOut
+
+
+class TuneIn(In):
+    trials: Whole = Field(
+        20, ge=1, le=200, description="Settings to try, each with a training; the first is the one that is given."
+    )
 
 
 class TrainingIn(In):
@@ -16,6 +22,36 @@ class TrainingIn(In):
     n_members: Whole = Field(20, ge=1, le=100_000, description="Draws kept; an ensemble of S networks gives at most S.")
     seed: Seed = 0
     warm_start: Flag = Field(False, description="Start from the current ensemble's weights rather than fresh.")
+    tune: TuneIn | None = Field(
+        None,
+        description="First search the posterior's learning rate and other options that have a range, and the scale of "
+        "the prior: each trial learns from four fifths of the labels, fresh from the seed, and is measured by its nll "
+        "on the others. The best setting is then trained on all labels.",
+    )
+
+
+class DiagnosticsOut(Out):
+    """How far the draws can be trusted, by the method's own account."""
+
+    values: dict[str, Result] = Field(description="By name: rhat, ess_bulk, khat and the like, as the method has them.")
+    warnings: list[str] = Field(description="A sentence for each doubt; rankings repeat them in their `notes`.")
+
+
+class TuningTrialOut(Out):
+    options: dict[str, Any] = Field(description="Options of the posterior by name, and `prior.scale`.")
+    value: Result = Field(description="The metric on the rows held out; null where the training diverged.")
+    seconds: Result = Field(description="Null where it was interrupted and went on.")
+
+
+class TuningOut(Out):
+    """What was tried, in this order, and chosen."""
+
+    metric: str = Field(description="What the trials were compared by; `nll`: the lowest is best.")
+    trials: list[TuningTrialOut]
+    chosen: dict[str, Any] = Field(
+        description="The options of the best trial. Those of the posterior are in the ensemble's `posterior` too; "
+        "`prior.scale` is the `task.prior.scale` of a project that is to keep it."
+    )
 
 
 def stored_training(wanted: TrainingIn) -> dict[str, Any]:
@@ -29,7 +65,7 @@ class EnsembleOut(Out):
     version: int
     status: str = Field(description="queued | running | succeeded | failed | cancelled")
     is_current: bool
-    posterior: dict[str, Any]
+    posterior: dict[str, Any] = Field(description="With the chosen options, once it was tuned.")
     n_members: int
     seed: int
     warm_start: bool
@@ -42,6 +78,17 @@ class EnsembleOut(Out):
     metrics: dict[str, Any] | None = Field(
         description="Measured on `n` rows of `measured_on`: accuracy, nll, ece, brier, or rmse, nll, crps."
     )
+    diagnostics: DiagnosticsOut | None = Field(description="Null of a method that does not tell.")
+    log_evidence: Result = Field(
+        description="log p(labels), in nats and the units of the labels, as the method has it (laplace): what models "
+        "of the same labels are compared by. Null of other methods, or where it is not finite."
+    )
+    bound: Result = Field(
+        description="What the method maximises (the ELBO of mfvi, the Rényi bound of renyi) on all rows that it learnt "
+        "from, in nats: a bound on `log_evidence` at temperature 1. Estimated from 10 draws of the weights, or fewer "
+        "where the training had fewer than 100 passes over the rows. Null of other methods, or where it is not finite."
+    )
+    tuning: TuningOut | None = Field(description="Null where no `tune` was asked for, or it has not ended.")
     n_bytes: int | None
     seconds: float | None
     error: dict[str, Any] | None

@@ -3,24 +3,25 @@
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 
 import bensemble_core as bc
 from app.db.tables import Ensemble, EnsembleResult, Project
-from app.db.types import new_id
 from app.ensembles.collect_labels import FEW, Part, Snapshot, collect_labels, gather
+from app.ensembles.keep_progress import ProgressKeeper, trial_json
+from app.ensembles.self_report import self_report
 from app.errors import Malformed
 from app.events import EnsembleTrained, publish
-from app.methods.schemas import posterior_of
+from app.methods.schemas import as_json, posterior_of
 from app.projects.create import check_training, likelihood_of, prior_of
 from app.queue.context import JobContext, JobFailed, still_there
 from app.services import Services, job_services
 
 logger = logging.getLogger(__name__)
 MEASURED_AT_ONCE = 8192
+MEASURED_WITH = 20  # draws of a trial
 
 
 def train_ensemble(job: JobContext) -> None:
@@ -37,10 +38,11 @@ def train_ensemble(job: JobContext) -> None:
         raise JobFailed("Nothing to train on", "No row of a candidate pool has an agreed label; label some rows.")
     if (job.checkpoint or {}).get("digest") != labels.digest:  # the first attempt, or a pool was deleted since
         job.save_checkpoint({"watermark": watermark, "digest": labels.digest})
-    fitted = _fit(job, services, project, ensemble, labels, parent)
+    fitted, tuned = _fit(job, services, project, ensemble, labels, parent)
     sampled = fitted.sample(ensemble.n_members, seed=ensemble.seed, at_most=True).to("cpu")
     sampled, compiled = _compiled(job, sampled)
     metrics = _measure(job, services, project, labels, sampled.to(job.device))
+    told = self_report(fitted)
     prefix = f"ensembles/{ensemble.id}/{job.token}"
     _store(services, f"{prefix}/ensemble.safetensors", sampled.save)
     _store(services, f"{prefix}/fitted.safetensors", fitted.save)
@@ -54,6 +56,10 @@ def train_ensemble(job: JobContext) -> None:
         n_labels=labels.n_train,
         n_members=sampled.n_members,
         metrics=metrics,
+        diagnostics=told.diagnostics,
+        log_evidence=told.log_evidence,
+        bound=told.bound,
+        tuning=_tuning_json(tuned) if tuned is not None else None,
         seconds=time.monotonic() - started,
     )
     outcome = {"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": metrics, **compiled}
@@ -61,6 +67,8 @@ def train_ensemble(job: JobContext) -> None:
         outcome["notes"] = list(sampled.notes)
     with job.finish(outcome) as session:
         session.add(result)
+        if tuned is not None:
+            session.get_one(Ensemble, ensemble.id).posterior = as_json(tuned.posterior)
         session.flush()
         schedule_ids = job.payload.get("schedule_ids", [])
         publish(session, EnsembleTrained(settings=job.settings, project=project, schedule_ids=schedule_ids))
@@ -74,48 +82,54 @@ def _fit(
     ensemble: Ensemble,
     labels: Snapshot,
     parent: EnsembleResult | None,
-) -> "bc.Fitted":
+) -> tuple["bc.Fitted", "bc.Tuned | None"]:
     posterior = posterior_of(ensemble.posterior)
-    x, y = gather(services, project, labels.train)
-    checkpoint = dict(job.checkpoint or {})
-    resume = None
-    if "snapshot" in checkpoint:
-        resume = bc.load_tensors(services.objects.get(checkpoint["snapshot"]))
-    warm = bc.load(services.objects.local_path(parent.fitted_key)) if parent is not None else None
+    trials = (job.payload.get("tune") or {}).get("trials", 0)
+    if trials and labels.n_train < 2:
+        detail = "Tuning compares settings on labelled rows that it holds out, and there is only one; label some more."
+        raise JobFailed("Too few labels to tune on", detail)
+    kept = ProgressKeeper(job=job, services=services, prefix=f"snapshots/{ensemble.id}")
+    common: dict[str, Any] = {
+        "likelihood": likelihood_of(project.task),
+        "prior": prior_of(project.task),
+        "seed": ensemble.seed,
+        "warm": bc.load(services.objects.local_path(parent.fitted_key)) if parent is not None else None,
+        "report": kept.report,
+    }
+    rows = gather(services, project, labels.train)
 
-    def report(done: int, total: int, message: str, snapshot: Callable[[], dict[str, torch.Tensor]]) -> None:
-        job.progress(done, total, message)
-        if not job.is_checkpoint_due():
-            return
-        key = f"snapshots/{ensemble.id}/{job.token}-{new_id()}.safetensors"
-        services.objects.put(key, bc.save_tensors(snapshot()))
-        earlier = checkpoint.get("snapshot")
-        checkpoint["snapshot"] = key
-        job.save_checkpoint(dict(checkpoint))
-        if earlier:
-            services.objects.delete([earlier])
+    def fit() -> tuple["bc.Fitted", "bc.Tuned | None"]:
+        common["resume"] = kept.snapshot()
+        if not trials:
+            return bc.fit(posterior, project.model, rows, device=job.device, **common), None
+        tuned = bc.tune(
+            posterior,
+            project.model,
+            rows,
+            trials=trials,
+            n_members=min(ensemble.n_members, MEASURED_WITH),
+            done=kept.trials(),
+            on_trial=kept.keep_trial,
+            fit_options={"device": job.device},
+            **common,
+        )
+        return tuned.fitted, tuned
 
-    fit = partial(
-        bc.fit,
-        posterior,
-        project.model,
-        (x, y),
-        likelihood=likelihood_of(project.task),
-        prior=prior_of(project.task),
-        seed=ensemble.seed,
-        warm=warm,
-        report=report,
-        device=job.device,
-    )
     try:
-        check_training(project, posterior, job.settings)
+        check_training(project, posterior, job.settings, n_fits=trials + 1)
         try:
-            return fit(resume=resume)
+            return fit()
         except bc.InvalidSnapshot as error:  # of another version of the method: nothing is lost but time
             logger.warning("a training starts again from its seed", extra={"reason": str(error)})
-            return fit(resume=None)
+            kept.forget()
+            return fit()
     except (bc.BensembleError, ValueError, Malformed) as error:  # trying again would end the same way
         raise JobFailed("The training failed", str(error)) from error
+
+
+def _tuning_json(tuned: "bc.Tuned") -> dict[str, Any]:
+    trials = [trial_json(trial) for trial in tuned.trials]
+    return {"metric": tuned.metric, "trials": trials, "chosen": dict(tuned.settings)}
 
 
 def _compiled(job: JobContext, sampled: "bc.Ensemble") -> tuple["bc.Ensemble", dict[str, Any]]:

@@ -6,7 +6,14 @@ from sqlalchemy.orm import Session
 from app.db import projects
 from app.db.tables import Ensemble, EnsembleResult, Prediction, PredictionResult, Project
 from app.ensembles.predict import read_predictions
-from app.ensembles.schemas import CurvePoint, EnsembleOut, LearningCurve, PredictionJobOut, PredictionOut, TrainingOut
+from app.ensembles.schemas import (
+    CurvePoint,
+    EnsembleOut,
+    LearningCurve,
+    PredictionJobOut,
+    PredictionOut,
+    TrainingOut,
+)
 from app.services import Services
 from app.web.job_view import job_state, view_of_job
 from app.web.paging import encode_cursor

@@ -52,8 +52,9 @@ def prior_of(task: dict[str, Any]) -> bc.Normal | None:
     return None if task["prior"] is None else bc.Normal(**task["prior"])
 
 
-def check_training(project: Project, posterior: Any, settings: Settings) -> None:
-    """Everything that decides whether a training can be done and how long it takes, checked before any is stored."""
+def check_training(project: Project, posterior: Any, settings: Settings, *, n_fits: int = 1) -> None:
+    """Everything that decides whether a training can be done and how long it takes, checked before any is stored.
+    `n_fits` is above 1 where settings are tuned: a fit for each trial, and the last."""
     shape = project.input["shape"]
     if math.prod(shape) > settings.max_width:
         raise Malformed(
@@ -73,6 +74,13 @@ def check_training(project: Project, posterior: Any, settings: Settings) -> None
             f"members × weights × epochs is {cost:.3g}; the cap is {settings.max_training_cost:.3g}. "
             "Take fewer members or epochs, or a smaller model.",
             pointer="/posterior",
+        )
+    if cost * n_fits > settings.max_training_cost:
+        raise Malformed(
+            f"members × weights × epochs of all trials and the last training is {cost * n_fits:.3g}; the cap is "
+            f"{settings.max_training_cost:.3g}, which leaves room for {int(settings.max_training_cost // cost) - 1} "
+            "trials. Take fewer trials, members or epochs, or a smaller model.",
+            pointer="/tune/trials",
         )
     try:
         bc.check(

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Response
 from sqlalchemy import select
 
 from app.db.tables import Project, Schedule
-from app.projects.create import check_training
+from app.ensembles.check_request import check_request
 from app.schedules.change import create_schedule, delete_schedule, pause_schedule
 from app.schedules.schemas import ScheduleIn, ScheduleOut, SchedulePatch
 from app.web.dependencies import CanRead, CanWrite, EdgeRoute
@@ -19,8 +19,7 @@ router = APIRouter(prefix="/v1", tags=["schedules"], route_class=EdgeRoute)
 def post_schedule(project_id: str, context: CanWrite[Project], wanted: ScheduleIn, response: Response) -> ScheduleOut:
     """By the clock (`cron` and `timezone`), after `every_labels`, or `on_round_complete`. With `then_open_round` the
     next labelling round is opened as soon as the new ensemble is there, so the loop runs by itself."""
-    if wanted.training.posterior is not None:
-        check_training(context.resource, wanted.training.posterior, context.services.settings)
+    check_request(context.resource, wanted.training, context.services.settings)
     schedule = create_schedule(context.session, context.resource, wanted, context.services.settings)
     response.headers["Location"] = f"/v1/schedules/{schedule.id}"
     return ScheduleOut.model_validate(schedule)

@@ -59,6 +59,7 @@ def test_the_pages_have_the_blocks_that_are_run_here() -> None:
         "measure",
         "curl",
         "python",
+        "tune_curl",
         "experiment_curl",
         "experiment_python",
         "library",
@@ -82,11 +83,13 @@ def test_the_first_page_is_short() -> None:
     assert len(PAGES["README.md"].split()) < 900
 
 
-def test_the_loop_in_curl_ends_with_five_rows_to_label(up: Up, folder: Path) -> None:
-    said = run(["bash", "-euo", "pipefail", "-c"], BLOCKS["curl"], folder, **as_reader(up)).splitlines()
+def test_the_loop_in_curl_ends_with_five_rows_to_label_and_a_tuned_ensemble(up: Up, folder: Path) -> None:
+    code = BLOCKS["curl"] + BLOCKS["tune_curl"]
+    said = run(["bash", "-euo", "pipefail", "-c"], code, folder, **as_reader(up)).splitlines()
     assert said[:3] == ["ready", "10", "succeeded"]
     assert said[3] == "rank,row,key,score,payload,value,measure"
-    assert [re.match(r"(\d+),\d+,point-\d+,", line)[1] for line in said[4:]] == list("12345")  # type: ignore[index]
+    assert [re.match(r"(\d+),\d+,point-\d+,", line)[1] for line in said[4:9]] == list("12345")  # type: ignore[index]
+    assert re.fullmatch(r"\{'lr': 0\.\d+, 'prior\.scale': \d+\.\d+\}", said[9]), said[9]
 
 
 def test_the_loop_in_python_learns(up: Up, folder: Path) -> None:

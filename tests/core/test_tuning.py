@@ -1,5 +1,7 @@
 """Searching settings: against optima that are known in closed form; the same seed, the same answer."""
 
+import dataclasses
+import json
 import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -187,7 +189,7 @@ def test_a_search_that_was_interrupted_ends_as_if_it_had_not_been(stop: int, mon
     kept: list[dict[str, Tensor]] = []
 
     def interrupt(done: int, total: int, message: str, snapshot: Snapshot) -> None:
-        assert 0 <= done <= total == 5
+        assert 0 <= done <= total
         kept.append(snapshot())
         if len(kept) == stop:
             raise bc.Cancelled("enough")
@@ -199,9 +201,64 @@ def test_a_search_that_was_interrupted_ends_as_if_it_had_not_been(stop: int, mon
     resumed = run(resume=stored, report=lambda done, total, message, snapshot: heard.append(message))
     assert same(resumed, run())
     assert len(stored["values"]) > 0 or stop == 2
-    assert not any(message.startswith("trial 1") for message in heard) or stop == 2
+    assert not any(message.startswith("trial 1 ") for message in heard) or stop == 2
     with pytest.raises(bc.InvalidData, match="another search"):
         run(resume=stored, seed=9)
+    with pytest.raises(bc.InvalidSnapshot, match="another search"):
+        run(resume=stored, trials=9)  # the sampler begins to learn at another trial
+
+
+@pytest.mark.parametrize("n_done", [1, 4, 5])
+def test_trials_that_were_done_are_not_run_again_and_the_answer_is_the_same(n_done: int) -> None:
+    whole = run()
+    told: list[bc.Trial] = []
+    heard: list[tuple[float, str]] = []
+
+    def hear(done: int, total: int, message: str, snapshot: Snapshot) -> None:
+        heard.append((done / total, message))
+
+    stored = json.loads(json.dumps([dataclasses.asdict(trial) for trial in whole.trials[:n_done]]))
+    resumed = run(done=[bc.Trial(**trial) for trial in stored], on_trial=told.append, report=hear)
+    assert same(resumed, whole)
+    assert told == list(whole.trials[n_done:])
+    assert [t.seconds for t in resumed.trials[:n_done]] == [t.seconds for t in whole.trials[:n_done]]
+    assert all(t.seconds is not None and t.seconds > 0 for t in resumed.trials)
+    assert [share for share, _ in heard] == sorted(share for share, _ in heard)
+    assert (heard[0], heard[-1][0]) == ((n_done / 6, f"{n_done} of 5 trials were done before"), 1.0)
+    trained = {int(message.split()[1]) for _, message in heard if message.startswith("trial ")}
+    assert trained == set(range(n_done + 1, 6))
+    with pytest.raises(bc.InvalidSnapshot, match="the one that was done has"):
+        run(done=[bc.Trial(settings={"lr": 0.5}, value=1.0)])
+
+
+def test_a_warm_start_is_of_the_last_fit_alone() -> None:
+    """What was fitted before has seen the rows that the trials hold out."""
+    before = bc.fit("map", {"name": "mlp", "hidden": [4]}, classes(), likelihood="categorical", epochs=50)
+    options: dict[str, Any] = {"likelihood": "categorical", "trials": 2, "epochs": 3}
+    fresh, warm = (
+        bc.tune("map", {"name": "mlp", "hidden": [4]}, classes(), warm=start, **options) for start in (None, before)
+    )
+    assert fresh.trials == warm.trials
+    expected = bc.fit(
+        warm.posterior,
+        {"name": "mlp", "hidden": [4]},
+        classes(),
+        likelihood="categorical",
+        prior=warm.fitted.problem.prior,
+        warm=before,
+    )
+    assert all(torch.equal(warm.fitted.state[k], expected.state[k]) for k in expected.state)
+    assert not all(torch.equal(warm.fitted.state[k], fresh.fitted.state[k]) for k in expected.state)
+
+
+def test_held_out_rows_are_measured_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run(trials=2)
+    monkeypatch.setattr(bc.tuning, "_ROWS_AT_ONCE", 5)  # 12 rows are held out
+    heard: list[str] = []
+    pieces = run(trials=2, report=lambda done, total, message, snapshot: heard.append(message))
+    assert heard.count("trial 1 of 2: measuring") == 3
+    for one, other in zip(whole.trials, pieces.trials, strict=True):
+        assert other.value == pytest.approx(one.value, rel=1e-6)
 
 
 def test_a_trial_that_diverges_loses_and_is_recorded() -> None:

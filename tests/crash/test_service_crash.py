@@ -79,6 +79,48 @@ def test_a_training_killed_half_way_is_finished_by_another_worker_with_the_same_
         assert count(service, EnsembleResult) == 2
 
 
+@on_sqlite
+def test_a_tuning_killed_half_way_keeps_its_trials_and_ends_the_same_and_a_cancel_ends_it_at_once(
+    database_url: str, tmp_path: Path
+) -> None:
+    """Trials are kept with the seconds that they took: one that was run again, or went on, has others or none."""
+
+    def is_in_second_trial(job: Job) -> bool:
+        return bool((job.checkpoint or {}).get("trials")) and has_snapshot(job)
+
+    with running(database_url, tmp_path, checkpoint_seconds=0.05) as service:
+        service.start("worker", "--queues", "train")
+        service.start("worker", "--queues", "train,ingest")
+        service.start_api()
+        project_id, _ = prepare(service, epochs=100)
+        wanted = {"tune": {"trials": 3}}
+        whole = service.post(f"/projects/{project_id}/ensembles", wanted)
+        service.wait(whole["job"]["id"])
+        cut = service.post(f"/projects/{project_id}/ensembles", wanted)
+        victim = service.holder(service.until(cut["job"]["id"], is_in_second_trial))
+        children = victim.children(recursive=True)
+        victim.kill()
+        wait_for(lambda: all(is_gone(child.pid) for child in children))
+        kept = service.job(cut["job"]["id"]).checkpoint or {}
+        done = service.wait(cut["job"]["id"])
+        assert (done.attempts, done.crashes) == (2, 1)
+        first, second = (service.get(f"/ensembles/{each['ensemble']['id']}") for each in (whole, cut))
+        trials = second["tuning"]["trials"]
+        assert trials[: len(kept["trials"])] == kept["trials"]
+        assert [trial["seconds"] is None for trial in trials].count(True) <= 1
+        for tuning in (first["tuning"], second["tuning"]):
+            tuning["trials"] = [{**trial, "seconds": None} for trial in tuning["trials"]]
+        assert second["tuning"] == first["tuning"]
+        assert file_of(service, second["id"]) == file_of(service, first["id"])
+        assert not list((tmp_path / "storage" / "snapshots").rglob("*.safetensors"))
+        long = service.post(f"/projects/{project_id}/ensembles", {"tune": {"trials": 100}})
+        service.until(long["job"]["id"], lambda job: (job.checkpoint or {}).get("trials"))
+        service.post(f"/jobs/{long['job']['id']}/cancel")
+        asked = time.monotonic()
+        service.until(long["job"]["id"], lambda job: job.status == "cancelled")
+        assert time.monotonic() - asked < 1 + SLACK
+
+
 def test_a_worker_that_was_stopped_cannot_write_after_it_lost_its_lease(database_url: str, tmp_path: Path) -> None:
     with running(database_url, tmp_path) as service:
         service.start_api()

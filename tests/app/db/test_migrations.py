@@ -10,7 +10,8 @@ from sqlalchemy import select
 
 from app.db.engine import Database
 from app.db.migrate import _config, is_current, migrate
-from app.db.tables import Base, DesignSession, Job, Label, Observation, Pool
+from app.db.tables import Base, DesignSession, Ensemble, Job, Label, Observation, Pool
+from app.ensembles.views import ensemble_view
 
 
 def test_a_migrated_database_has_the_tables_of_the_code(database: Database) -> None:
@@ -138,5 +139,34 @@ def test_labels_of_an_older_database_are_counted(database_url: str) -> None:
             counted = session.execute(select(Pool.id, Pool.n_labelled, Pool.n_skipped).order_by(Pool.id)).all()
             assert counted == [("classification", 2, 1), ("regression", 3, 1)]
             assert set(session.scalars(select(Label.key_id))) == {None}
+    finally:
+        opened.dispose()
+
+
+def test_ensembles_of_an_older_database_say_nothing_of_themselves(database_url: str) -> None:
+    opened = Database.connect(database_url)
+    try:
+        with opened.engine.begin() as connection:
+            config = _config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "0009")
+            made = "'2026-01-01 00:00:00+00:00'"
+            connection.exec_driver_sql(
+                "INSERT INTO project (id, name, task, input, model, posterior, holdout, created_at, last_seq, "
+                f"last_version, last_round) VALUES ('p', 'p', '{{}}', '{{}}', '{{}}', '{{}}', 0.2, {made}, 0, 1, 0)"
+            )
+            connection.exec_driver_sql(
+                "INSERT INTO ensemble (id, project_id, version, posterior, n_members, seed, warm_start, job_id, "
+                f"origin, created_at) VALUES ('e', 'p', 1, '{{}}', 3, 0, false, 'j', 'request', {made})"
+            )
+            connection.exec_driver_sql(
+                "INSERT INTO ensemble_result (ensemble_id, file_key, fitted_key, n_bytes, n_members, watermark, "
+                "snapshot_hash, n_labels, metrics, seconds, created_at) "
+                f"VALUES ('e', 'f', 'g', 1, 3, 0, 'h', 2, '{{}}', 0.1, {made})"
+            )
+        migrate(opened)
+        with opened.read() as session:
+            view = ensemble_view(session, session.get_one(Ensemble, "e"))
+        assert (view.status, view.diagnostics, view.log_evidence, view.bound) == ("succeeded", None, None, None)
     finally:
         opened.dispose()

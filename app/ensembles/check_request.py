@@ -1,0 +1,22 @@
+"""What is looked at before a training is asked for. Apart from `request`, which workers use without PyTorch."""
+
+from app.db.tables import Project
+from app.ensembles.schemas import TrainingIn
+from app.errors import Malformed
+from app.methods.schemas import posterior_of
+from app.projects.create import check_training, prior_of
+from app.settings import Settings
+from bensemble_core.tuning import search_space
+
+
+def check_request(project: Project, wanted: TrainingIn, settings: Settings) -> None:
+    """Refuse a training or a search that could not be done, or would take too long, before it is queued."""
+    posterior = wanted.posterior or posterior_of(project.posterior)
+    check_training(project, posterior, settings, n_fits=1 if wanted.tune is None else wanted.tune.trials + 1)
+    if wanted.tune is not None and not search_space(posterior, prior_of(project.task)):
+        raise Malformed(
+            f"there is nothing to tune: no option of {posterior.name} as it is given here has a range to search, and "
+            "the task has no prior whose scale could be. Leave `tune` out, or name a posterior with a learning rate, "
+            "such as deep_ensemble with epochs above 0.",
+            pointer="/tune",
+        )
