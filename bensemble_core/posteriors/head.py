@@ -15,7 +15,7 @@ def find_head(problem: Problem) -> str:
     module = outline(problem.model)
     linear = [name for name in layers_called(problem) if isinstance(module.get_submodule(name), nn.Linear)]
     if not linear:
-        raise InvalidModel('laplace: subset="last_layer" needs a linear layer, and this module calls none')
+        raise InvalidModel('subset="last_layer" needs a linear layer, and this module calls none')
     return linear[-1]
 
 
