@@ -25,6 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "snapshot_ensemble": {"cycles": 3, **SMALL},
     "swag": {"rank": 2, "epochs": 6},
     "multi_swag": {"members": 2, "rank": 2, "epochs": 6},
+    "importance": {"samples": 200, **SMALL},
 }
 MODELS: dict[str, Any] = {
     "mlp": {"name": "mlp", "hidden": [6]},
@@ -39,6 +40,7 @@ NOISE, TAU = 0.5, 0.8  # of the conjugate problem
 TO_THE_END: dict[str, Any] = {"epochs": 600, "lr": 0.05, "batch_size": 1000}  # as far as an entry has such options
 LINEAR: dict[str, dict[str, Any]] = {  # what else it takes to reach what an entry aims at
     "laplace": {"structure": "full"},
+    "importance": {"samples": 20_000},
     "snapshot_ensemble": {"cycles": 2, "epochs": 1500},  # each cycle has to arrive
 }
 AT_THE_MAP = ("map", "deep_ensemble", "snapshot_ensemble", "swa")  # whose members are the MAP of a linear model
