@@ -171,9 +171,9 @@ class Fitted(Described):
 
     @property
     def log_evidence(self) -> float:
-        """log p(D) in nats and the units of y, as the method has it (laplace): what models are compared by."""
+        """log p(D) in nats and the units of y, as the method has it (laplace, importance): it compares models."""
         if not isinstance(self.posterior, Evidence):
-            raise InvalidOption(f"{self.posterior.name} has no log evidence; laplace has")
+            raise InvalidOption(f"{self.posterior.name} has no log evidence; laplace and importance have")
         return self.posterior.log_evidence(self.problem, self.state)
 
     @property

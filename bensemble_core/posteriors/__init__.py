@@ -1,7 +1,8 @@
 """Posteriors by name. Adding one is a file in its family's folder, a line here, and a row in the contract test.
 
 From outside use the names below. `networks` (members trained by descent) and `gaussian` (a factorised Gaussian) are
-what methods inherit, `start`, `head` and `noise_belief` what several families use; families do not use each other.
+what methods inherit, `start`, `head`, `noise_belief` and `likelihood_of_draws` what several families use; families do
+not use each other. `importance` stands above them: it weighs draws of two.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from bensemble_core.posteriors.ensembles.batch_ensemble import BatchEnsemble
 from bensemble_core.posteriors.ensembles.deep import DeepEnsemble
 from bensemble_core.posteriors.ensembles.rank1 import Rank1BNN
 from bensemble_core.posteriors.ensembles.snapshot import SnapshotEnsemble
+from bensemble_core.posteriors.importance import Importance
 from bensemble_core.posteriors.laplace.laplace import Laplace
 from bensemble_core.posteriors.moment_matching.pbp import PBP
 from bensemble_core.posteriors.point import MAP
@@ -35,6 +37,7 @@ POSTERIORS: dict[str, type[Any]] = {
     "swag": SWAG,
     "multi_swag": MultiSWAG,
     "laplace": Laplace,
+    "importance": Importance,
     "mfvi": MFVI,
     "renyi": Renyi,
     "pbp": PBP,
@@ -61,6 +64,7 @@ __all__ = [
     "Annealing",
     "BatchEnsemble",
     "DeepEnsemble",
+    "Importance",
     "Laplace",
     "MCDropout",
     "Metropolis",

@@ -31,6 +31,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sghmc": CHAINS,
     "metropolis": CHAINS,
     "annealing": {"steps": 10, "chains": 2, "map_epochs": 2},
+    "importance": {"samples": 200, **SMALL},
 }
 MODELS: dict[str, Any] = {
     "mlp": {"name": "mlp", "hidden": [6]},
@@ -45,6 +46,7 @@ NOISE, TAU = 0.5, 0.8  # of the conjugate problem
 TO_THE_END: dict[str, Any] = {"epochs": 600, "lr": 0.05, "batch_size": 1000}  # as far as an entry has such options
 LINEAR: dict[str, dict[str, Any]] = {  # what else it takes to reach what an entry aims at
     "laplace": {"structure": "full"},
+    "importance": {"samples": 20_000},
     "snapshot_ensemble": {"cycles": 2, "epochs": 1500},  # each cycle has to arrive
     "hmc": {"chains": 40, "samples": 100, "warmup": 200},
     "sgld": {"chains": 100, "samples": 50, "warmup": 200, "preconditioner": "none", "lr": 0.005},

@@ -71,15 +71,22 @@ class Block:
             return {self.names[0]: self.curvature.traces(self.delta(deltas))}
         return {k: v.sum() for k, v in self.variances(deltas).items()}
 
-    def draw(self, deltas: Deltas, n: int, rng: torch.Generator) -> dict[str, Tensor]:
-        """n draws of θ − θ*, in float64."""
+    def noise(self, n: int, rng: torch.Generator) -> Tensor:
+        """n standard normal draws in the shape that the curvature takes, in float64 and on the CPU."""
         if isinstance(self.curvature, Kronecker):
             shape: tuple[int, ...] = (len(self.curvature.left_values), len(self.curvature.right_values))
         else:
             shape = (sum(s.numel() for s in self.shapes),)
+        return torch.randn(n, *shape, generator=rng, dtype=torch.float64)
+
+    def offsets(self, deltas: Deltas, z: Tensor) -> dict[str, Tensor]:
+        """d = θ − θ* of standard normal z [M, ...], with dᵀ (H + δ) d = zᵀz; in float64."""
         delta = self.delta(deltas)
-        z = torch.randn(n, *shape, generator=rng, dtype=torch.float64).to(delta.device)
-        return self.split(self.curvature.draw(delta, z))
+        return self.split(self.curvature.draw(delta, z.to(delta.device)))
+
+    def draw(self, deltas: Deltas, n: int, rng: torch.Generator) -> dict[str, Tensor]:
+        """n draws of θ − θ*, in float64."""
+        return self.offsets(deltas, self.noise(n, rng))
 
     def quadratic(self, deltas: Deltas, offset: Tensors) -> Tensor:
         """dᵀ (H + δ) d of named [1, ...] tensors, in their dtype."""

@@ -112,7 +112,7 @@ class Laplace(Descent):
                 'laplace: noise="marglik" needs a Gaussian likelihood that learns its noise; '
                 'pass likelihood="gaussian" or Gaussian(noise=…, learn_noise=True)'
             )
-        names = self._names(problem)
+        names = self.names(problem)
         size = sum(p.numel() for name, p in outline(problem.model).named_parameters() if name in names)
         if self.structure == "full" and size > LARGEST_FULL:
             raise InvalidOption(
@@ -136,7 +136,7 @@ class Laplace(Descent):
         seed = draw_seed(rng)
         own = None if warm is None else {k: v for k, v in warm.items() if not k.startswith(PREFIX)}
         theta, fixed = start_members(problem, [seed], warm=own, from_weights=True, device=data.x.device)
-        names = self._names(problem)
+        names = self.names(problem)
         held_out = None
         if self.prior_precision == "validation":
             data, held_out = hold_out(data, self.validation, seed)
@@ -231,7 +231,7 @@ class Laplace(Descent):
         return Ensemble(problem=problem, stacked=stacked, shared=shared, transform=Linearised() if linearised else None)
 
     def expected(self, problem: Problem, state: Tensors) -> Shapes:
-        return member_shapes(problem, 1) | expected_state(problem, state, self._names(problem), self.structure)
+        return member_shapes(problem, 1) | expected_state(problem, state, self.names(problem), self.structure)
 
     def cost(self, n_parameters: int) -> int:
         return n_parameters * (self.epochs + 1)
@@ -255,7 +255,7 @@ class Laplace(Descent):
             found = found[:, : len(scale), : len(scale)] * scale[:, None] * scale
         return found
 
-    def _names(self, problem: Problem) -> tuple[str, ...]:
+    def names(self, problem: Problem) -> tuple[str, ...]:
         """The uncertain parameters."""
         trained = trainable_names(outline(problem.model))
         if self.subset == "all":
