@@ -126,6 +126,28 @@ def fitted(family: str = "categorical", n_targets: int = 1, **options: Any) -> t
     return bc.fit("deep_ensemble", {"name": "mlp", "hidden": [16]}, (x, y), **chosen), x
 
 
+def test_a_chain_teaches_while_it_runs_a_piece_at_a_time() -> None:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 2, generator=g)
+    data = (x, (x[:, 0] + 0.5 * torch.randn(60, generator=g) > 0).long())
+    pieces: list[bc.Ensemble] = []
+
+    def chain() -> Iterator[bc.Ensemble]:
+        run = None
+        for i in range(4):  # each piece goes on where the last one ended
+            options: dict[str, Any] = {"samples": 20, "warmup": 0 if i else 100, "chains": 2}
+            run = bc.fit("sgld", LINEAR, data, likelihood="categorical", warm=run, seed=i, lr=0.05, **options)
+            pieces.append(run.sample(20))
+            yield pieces[-1]
+
+    student = bc.distil(chain(), LINEAR, x, epochs=100, lr=0.1)
+    assert len(pieces) == 4
+    taught = torch.stack([piece.predict(x).mean() for piece in pieces]).mean(0)
+    assert float((student.predict(x).mean() - taught).abs().max()) < 0.05
+    ends = pieces[0].stacked["linear1.weight"], pieces[-1].stacked["linear1.weight"]
+    assert not torch.equal(*ends)
+
+
 def test_a_student_of_real_networks_is_near_its_teacher_in_the_units_handed_in() -> None:
     for family, n_targets in (("categorical", 1), ("gaussian", 1), ("gaussian", 2)):
         posterior, x = fitted(family, n_targets)
