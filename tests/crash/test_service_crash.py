@@ -80,6 +80,27 @@ def test_a_training_killed_half_way_is_finished_by_another_worker_with_the_same_
 
 
 @on_sqlite
+def test_chains_killed_half_way_go_on_with_the_same_bits(database_url: str, tmp_path: Path) -> None:
+    posterior = {"name": "hmc", "samples": 12, "warmup": 12, "leapfrog": 24, "chains": 2, "map_epochs": 0}
+    with running(database_url, tmp_path) as service:
+        service.start_api()
+        service.start("worker")
+        project_id, _ = prepare(service, epochs=1)
+        whole = service.post(f"/projects/{project_id}/ensembles", {"posterior": posterior})
+        service.wait(whole["job"]["id"])
+        service.start("worker")
+        cut = service.post(f"/projects/{project_id}/ensembles", {"posterior": posterior})
+        job = service.until(cut["job"]["id"], has_snapshot)
+        service.holder(job).kill()
+        done = service.wait(job.id)
+        assert (done.attempts, done.crashes) == (2, 1)
+        assert file_of(service, cut["ensemble"]["id"]) == file_of(service, whole["ensemble"]["id"])
+        shown = service.get(f"/ensembles/{cut['ensemble']['id']}")["diagnostics"]
+        assert shown == service.get(f"/ensembles/{whole['ensemble']['id']}")["diagnostics"]
+        assert "rhat" in shown["values"]
+
+
+@on_sqlite
 def test_a_tuning_killed_half_way_keeps_its_trials_and_ends_the_same_and_a_cancel_ends_it_at_once(
     database_url: str, tmp_path: Path
 ) -> None:
