@@ -39,7 +39,7 @@ class SGLD(Stochastic):
 
     name: Literal["sgld"] = "sgld"
     lr: float = field(
-        default=1e-3,
+        default=3e-3,
         metadata={"gt": 0, "le": 1e6, "search": ("log", 1e-5, 1e-1), "description": "step size ε"},
     )
     noise: Noise = field(
