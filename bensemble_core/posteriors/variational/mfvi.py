@@ -5,19 +5,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from bensemble_core.ensemble.tensors import split_extra
-from bensemble_core.errors import InvalidModel, InvalidOption
+from bensemble_core.errors import InvalidOption
 from bensemble_core.io import above, below
-from bensemble_core.likelihoods import LOG_NOISE
 from bensemble_core.posteriors.gaussian import (
     LOG_SD,
     PRUNED,
+    Earlier,
     Factorised,
-    as_prior,
-    count_rows,
-    of_rows,
     prior_in,
     split_points,
     total_kl,
@@ -25,9 +21,8 @@ from bensemble_core.posteriors.gaussian import (
 from bensemble_core.posteriors.noise_belief import NoiseBelief
 from bensemble_core.posteriors.variational.elbo import Elbo, Expects, estimate_elbo
 from bensemble_core.posteriors.variational.local import LocalNoise, find_local
-from bensemble_core.randomness import derive, draw_seed
-from bensemble_core.training.descent import Run, count_steps, descend
-from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+from bensemble_core.training.descent import Run, count_steps
+from bensemble_core.types import Aim, Data, Problem, Tensors
 
 if TYPE_CHECKING:
     from bensemble_core.fitting import Fitted
@@ -62,10 +57,7 @@ class MFVI(Factorised):
     Points (biases and normalisation by option) are MAP estimates under the prior, the noise of a likelihood is a point
     with a flat one. With `patience` the held-out loss is that of the network of means.
 
-    `update` takes q as the prior of new rows: N counts these alone, points stay as they are, as does what was pruned.
-    A learnt noise moves on with the new rows, all rows before having their say in it (see noise_belief.py). Given the
-    noise, with a diagonal XᵀX of each part two updates give the batch answer; otherwise the variances are those of the
-    batch for a linear model, the means are not.
+    `update` takes q as the prior of new rows, see gaussian.py.
     """
 
     name: Literal["mfvi"] = "mfvi"
@@ -88,50 +80,20 @@ class MFVI(Factorised):
     )
     aims: ClassVar[Aim] = "mean_field"
 
-    def run(self, start: Run, prior: Tensors) -> Run:
+    def run(self, start: Run, prior: Tensors, earlier: Earlier | None = None) -> Run:
         travel = _SLOWER * self.lr * self.epochs * count_steps(start.data.n_rows, self.batch_size)
+        known = earlier or Earlier()
         objective, transform = self._objective(
-            start.problem, start.theta, start.fixed, prior, {}, learn=self.prior_scale, travel=travel
+            start.problem,
+            start.theta,
+            start.fixed,
+            prior,
+            known.pruned,
+            learn=self.prior_scale if earlier is None else "fixed",
+            travel=travel,
+            belief=known.belief,
         )
         return replace(start, objective=objective, transform=transform, mode=None if transform is None else "loop")
-
-    def update(
-        self,
-        problem: Problem,
-        state: Tensors,
-        data: Data,
-        *,
-        rng: torch.Generator,
-        resume: Tensors | None = None,
-        report: Report = silent,
-    ) -> dict[str, Tensor]:
-        """The state after new rows, with the old q as their prior."""
-        if not below(LOG_SD, state):
-            raise InvalidModel("mfvi updates a state of its own; fit one first")
-        seed = derive(draw_seed(rng), 0)
-        prior, pruned = as_prior(state), below(PRUNED, state)
-        moving, points = split_points(state)
-        before = count_rows(state)
-        belief = NoiseBelief.of(problem, state, before)
-        if belief is not None:
-            moving[LOG_NOISE] = points.pop(LOG_NOISE)
-        objective, transform = self._objective(problem, moving, points, prior, pruned, belief=belief)
-        trained = descend(
-            Run(
-                problem=problem,
-                data=data,
-                theta=moving,
-                fixed=points,
-                options=self,
-                seeds=[seed],
-                objective=objective,
-                transform=transform,
-                mode=None if transform is None else "loop",
-            ),
-            resume=resume,
-            report=report,
-        )
-        return {**trained.theta, **trained.fixed, **prior, **above(PRUNED, pruned), **of_rows(data, before)}
 
     def bound(self, problem: Problem, state: Tensors, data: Data, *, samples: int, rng: torch.Generator) -> float:
         """L on all rows, in nats and the units of y, given the points: an estimate from `samples` draws.
