@@ -156,7 +156,7 @@ class Fitted(Described):
         those.
         """
         if not isinstance(self.posterior, Bounds):
-            raise InvalidOption(f"{self.posterior.name} has no bound on the evidence; mfvi and renyi have")
+            raise InvalidOption(f"{self.posterior.name} has no bound on the evidence; mfvi, renyi and vogn have")
         if options.whole(samples, "samples") < 1:
             raise InvalidOption(f"bound needs at least 1 draw, got {samples}")
         rows = self.data if data is None else as_data(data)

@@ -20,6 +20,7 @@ from bensemble_core.posteriors.moment_matching.pbp import PBP
 from bensemble_core.posteriors.point import MAP
 from bensemble_core.posteriors.variational.mfvi import MFVI, prune
 from bensemble_core.posteriors.variational.renyi import Renyi
+from bensemble_core.posteriors.variational.vogn import VOGN
 from bensemble_core.types import Posterior
 
 POSTERIORS: dict[str, type[Any]] = {
@@ -33,6 +34,7 @@ POSTERIORS: dict[str, type[Any]] = {
     "laplace": Laplace,
     "mfvi": MFVI,
     "renyi": Renyi,
+    "vogn": VOGN,
     "pbp": PBP,
     "batch_ensemble": BatchEnsemble,
     "rank1_bnn": Rank1BNN,
@@ -46,6 +48,7 @@ __all__ = [
     "POSTERIORS",
     "SWA",
     "SWAG",
+    "VOGN",
     "BatchEnsemble",
     "DeepEnsemble",
     "Laplace",

@@ -39,6 +39,7 @@ TO_THE_END: dict[str, Any] = {"epochs": 600, "lr": 0.05, "batch_size": 1000}  # 
 LINEAR: dict[str, dict[str, Any]] = {  # what else it takes to reach what an entry aims at
     "laplace": {"structure": "full"},
     "snapshot_ensemble": {"cycles": 2, "epochs": 1500},  # each cycle has to arrive
+    "vogn": {"samples": 300, "lr": 0.5, "curvature_lr": 0.1},  # its curvature comes from the noise of the draws
 }
 AT_THE_MAP = ("map", "deep_ensemble", "snapshot_ensemble", "swa")  # whose members are the MAP of a linear model
 OF_ITS_OWN = {  # the test against a known answer of an entry that aims at nothing here

@@ -44,16 +44,16 @@ class Expects(Protocol):
 class Elbo:
     """−L/N as an objective of the descent, for one member."""
 
-    temperature: float
     samples: int
     prior: Tensors
-    learn: Literal["fixed", "learnt", "ard"]
-    travel: float  # how far the log of a learnt scale may fall in all
-    local: frozenset[str]  # parameters whose noise the layer draws itself
-    takes_moments: bool  # the network gives means and variances of its outputs
     extra: Tensors  # the likelihood's own that are not trained
     pruned: Tensors
-    belief: NoiseBelief | None  # of an update: what the rows before it said of the noise
+    belief: NoiseBelief | None = None  # of an update: what the rows before it said of the noise
+    temperature: float = 1.0
+    learn: Literal["fixed", "learnt", "ard"] = "fixed"
+    travel: float = 0.0  # how far the log of a learnt scale may fall in all
+    local: frozenset[str] = frozenset()  # parameters whose noise the layer draws itself
+    takes_moments: bool = False  # the network gives means and variances of its outputs
 
     def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
         x = one_group(problem, batch.x)

@@ -65,6 +65,15 @@ def test_a_factorised_gaussian_ends_with_the_right_spread_about_other_means() ->
     assert float(off.max()) == pytest.approx(2.8, abs=0.05)
 
 
+def test_newton_steps_end_there_too() -> None:
+    """To the noise of their draws."""
+    fitted = stream("vogn", epochs=600, lr=0.5, samples=100, curvature_lr=0.1, batch_size=25)
+    sd = fitted.state["log_sd/weight"][0, 0].exp()
+    torch.testing.assert_close(sd, vector(SD), rtol=0.04, atol=0)
+    off = (fitted.state["weight"][0, 0] - vector(FACTORISED)) / vector(SD)
+    assert float(off.abs().max()) < 0.2
+
+
 def test_renyi_updates_end_where_one_fit_to_all_rows_does_if_weights_are_independent() -> None:
     """Then the posterior is a factorised Gaussian, and every order of the divergence finds it."""
     g = torch.Generator().manual_seed(0)
