@@ -50,7 +50,7 @@ from bensemble_core.predictive import (
     metrics,
 )
 from bensemble_core.predictive.calibration import Calibration, calibrate
-from bensemble_core.priors import Normal
+from bensemble_core.priors import DoubleExponential, Normal, StudentT
 from bensemble_core.ranking import Ranking, choose, conclude, rank, score, score_columns
 from bensemble_core.tuning import Trial, Tuned, tune
 from bensemble_core.types import Data, Diagnostics, Family, Posterior, Problem
@@ -81,6 +81,7 @@ __all__ = [
     "Data",
     "DeepEnsemble",
     "Diagnostics",
+    "DoubleExponential",
     "Ensemble",
     "Family",
     "Fitted",
@@ -106,6 +107,7 @@ __all__ = [
     "Ranking",
     "Renyi",
     "SnapshotEnsemble",
+    "StudentT",
     "Trial",
     "Tuned",
     "Uncertainty",

@@ -22,7 +22,7 @@ from bensemble_core.likelihoods import Categorical, likelihood_named
 from bensemble_core.models import MODELS
 from bensemble_core.posteriors import named_posterior
 from bensemble_core.predictive import Predictive, metrics
-from bensemble_core.priors import DEFAULT_PRIOR, Normal
+from bensemble_core.priors import DEFAULT_PRIOR, PRIORS
 from bensemble_core.problem import AnyData, AnyModel, as_data
 from bensemble_core.randomness import derive, permutation
 from bensemble_core.training.descent import Descent
@@ -104,8 +104,8 @@ def tune(
     trials: settings to try; default 20. The first is the setting handed in, where it lies within the ranges, so that
         the answer is no worse; later ones come from the TPE sampler (Bergstra et al. 2011). A setting whose training
         diverges counts as the worst.
-    search: {setting: range}. Default: every option of the method that declares a range, and `prior.scale` of a Normal
-        prior.
+    search: {setting: range}. Default: every option of the method that declares a range, and the scale of the
+        prior, `prior.scale`.
     metric: "nll" (the default) or any other that `metrics.evaluate` gives, of `n_members` draws (or of the method's own
         closed form) on held-out rows; or measured on the fit itself where the method has it, with no row held out:
         "log_evidence" (laplace), "bound" (the ELBO of mfvi).
@@ -266,7 +266,7 @@ def _ranges(start: _Setting, search: Mapping[str, Sequence[Any]] | None) -> dict
     """The search space, every end of which has been tried against the bounds of its option."""
     if search is None:
         search = _declared(start.posterior)
-        if isinstance(start.prior, Normal):
+        if isinstance(start.prior, tuple(PRIORS.values())):
             search["prior.scale"] = PRIOR_SCALE
     if not search:
         raise InvalidOption(

@@ -185,7 +185,10 @@ def normal_prior(problem: Problem, method: str) -> Normal:
             "map for maximum likelihood"
         )
     if not isinstance(problem.prior, Normal):
-        raise InvalidOption(f"{method} needs a Normal prior, got {type(problem.prior).__name__}; pass Normal(scale=…)")
+        raise InvalidOption(
+            f"{method} needs a Normal prior, got {type(problem.prior).__name__}; pass prior=Normal(scale=…), or use "
+            "map or an ensemble"
+        )
     return problem.prior
 
 

@@ -298,6 +298,24 @@ def test_an_update_with_one_row_hardly_moves_a_noise_that_a_hundred_rows_have_ta
     assert after == pytest.approx(before, rel=0.03)
 
 
+@pytest.mark.parametrize("prior", [bc.DoubleExponential(scale=0.5), bc.StudentT(df=3.0)], ids=["l1", "t"])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_entry_takes_any_prior_or_refuses_it_before_any_work(name: str, prior: Any, tmp_path: Path) -> None:
+    kind = bc.Gaussian() if name in REGRESSION else bc.Categorical(n_classes=3)
+    try:
+        bc.check(name, MODELS["mlp"], likelihood=kind, input_shape=[4], prior=prior)
+    except bc.InvalidOption:
+        with pytest.raises(bc.InvalidOption, match="Normal"):
+            fit(name, prior=prior)
+        return
+    fitted = fit(name, prior=prior)
+    assert not same(fitted.state, fit(name).state)  # it makes a difference
+    fitted.save(tmp_path / "f")
+    loaded = bc.load(tmp_path / "f")
+    assert loaded.problem.prior == prior
+    assert bool(outputs(loaded.sample(2).predict(data()[0])).isfinite().all())
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_double_precision_stays_double(name: str) -> None:
     x, y = data(name)
