@@ -34,6 +34,7 @@ from bensemble_core.posteriors import (
     SGLD,
     SWA,
     SWAG,
+    VOGN,
     Annealing,
     BatchEnsemble,
     DeepEnsemble,
@@ -56,7 +57,7 @@ from bensemble_core.predictive import (
     metrics,
 )
 from bensemble_core.predictive.calibration import Calibration, calibrate
-from bensemble_core.priors import Normal
+from bensemble_core.priors import DoubleExponential, Normal, StudentT
 from bensemble_core.ranking import Ranking, choose, conclude, rank, score, score_columns
 from bensemble_core.tuning import Trial, Tuned, tune
 from bensemble_core.types import Data, Diagnostics, Family, Posterior, Problem
@@ -80,6 +81,7 @@ __all__ = [
     "SGLD",
     "SWA",
     "SWAG",
+    "VOGN",
     "Annealing",
     "BatchEnsemble",
     "BensembleError",
@@ -90,6 +92,7 @@ __all__ = [
     "Data",
     "DeepEnsemble",
     "Diagnostics",
+    "DoubleExponential",
     "Ensemble",
     "Family",
     "Fitted",
@@ -117,6 +120,7 @@ __all__ = [
     "Ranking",
     "Renyi",
     "SnapshotEnsemble",
+    "StudentT",
     "Trial",
     "Tuned",
     "Uncertainty",

@@ -156,7 +156,7 @@ class Fitted(Described):
         those.
         """
         if not isinstance(self.posterior, Bounds):
-            raise InvalidOption(f"{self.posterior.name} has no bound on the evidence; mfvi and renyi have")
+            raise InvalidOption(f"{self.posterior.name} has no bound on the evidence; mfvi, renyi and vogn have")
         if options.whole(samples, "samples") < 1:
             raise InvalidOption(f"bound needs at least 1 draw, got {samples}")
         rows = self.data if data is None else as_data(data)
@@ -239,7 +239,8 @@ def fit(
         float64.
     likelihood: "categorical" or "gaussian", or an instance: `bc.Gaussian(noise=0.3)`, a standard deviation in units of
         y. Of "gaussian" the noise is learnt.
-    prior: on every weight of the network; default `bc.Normal(scale=1.0)`; None is maximum likelihood.
+    prior: on every weight of the network; default `bc.Normal(scale=1.0)`; None is maximum likelihood. Or
+        `bc.DoubleExponential(scale=…)` (L1) or `bc.StudentT(df=…, scale=…)`, which methods that need a Normal refuse.
     seed: the same seed gives the same bits on the same machine; default 0.
     standardise: inputs and numbers y to mean 0 and sd 1 inside the ensemble; default true, except where the weights of
         a module are taken as they are (epochs=0).

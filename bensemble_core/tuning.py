@@ -23,7 +23,7 @@ from bensemble_core.likelihoods import Categorical, likelihood_named
 from bensemble_core.models import MODELS
 from bensemble_core.posteriors import named_posterior
 from bensemble_core.predictive import metrics
-from bensemble_core.priors import DEFAULT_PRIOR, Normal
+from bensemble_core.priors import DEFAULT_PRIOR, PRIORS
 from bensemble_core.problem import AnyData, AnyModel, as_data
 from bensemble_core.randomness import count_held_out, derive, permutation
 from bensemble_core.training.descent import Descent
@@ -110,8 +110,8 @@ def tune(
     trials: settings to try; default 20. The first is the setting handed in, where it lies within the ranges, so that
         the answer is no worse; later ones come from the TPE sampler (Bergstra et al. 2011). A setting whose training
         diverges counts as the worst.
-    search: {setting: range}. Default: every option of the method that declares a range, and `prior.scale` of a Normal
-        prior.
+    search: {setting: range}. Default: every option of the method that declares a range, and the scale of the
+        prior, `prior.scale`.
     metric: "nll" (the default) or any other that `metrics.evaluate` gives, of `n_members` draws (or of the method's own
         closed form) on held-out rows; or measured on the fit itself where the method has it, with no row held out:
         "log_evidence" (laplace), "bound" (the ELBO of mfvi).
@@ -186,7 +186,7 @@ def tune(
 def search_space(posterior: Posterior, prior: Prior | None) -> dict[str, Sequence[Any]]:
     """The ranges that `tune` searches where it is given none: {setting: range}, which may be empty."""
     found = _declared(posterior)
-    if isinstance(prior, Normal):
+    if isinstance(prior, tuple(PRIORS.values())):
         found["prior.scale"] = PRIOR_SCALE
     return found
 

@@ -12,7 +12,8 @@ from app.errors import Malformed
 from app.methods.schemas import as_json
 from app.projects.schemas import ProjectIn
 from app.settings import Settings
-from bensemble_core.priors import DEFAULT_PRIOR
+from bensemble_core.priors import DEFAULT_PRIOR, prior_from_json
+from bensemble_core.types import Prior
 
 
 def create_project(session: Session, wanted: ProjectIn, settings: Settings) -> Project:
@@ -46,10 +47,10 @@ def likelihood_of(task: dict[str, Any]) -> Any:
     return bc.HeteroscedasticGaussian() if task["noise"] == "by_row" else bc.Gaussian()
 
 
-def prior_of(task: dict[str, Any]) -> bc.Normal | None:
+def prior_of(task: dict[str, Any]) -> Prior | None:
     if "prior" not in task:
         return DEFAULT_PRIOR
-    return None if task["prior"] is None else bc.Normal(**task["prior"])
+    return None if task["prior"] is None else prior_from_json({"name": "normal", **task["prior"]})
 
 
 def check_training(project: Project, posterior: Any, settings: Settings, *, n_fits: int = 1) -> None:

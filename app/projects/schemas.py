@@ -16,14 +16,42 @@ ClassName = Annotated[
 ]
 
 
-class Prior(In):
+class NormalPrior(In):
+    name: Literal["normal"] = "normal"
     scale: Number = Field(gt=0, le=1e6, description="Standard deviation of every weight, inputs being standardised.")
 
+
+class DoubleExponentialPrior(In):
+    """Density exp(−|θ|/scale)/(2 scale): the prior of the lasso, which pulls weights to 0 whatever their size."""
+
+    name: Literal["double_exponential"]
+    scale: Number = Field(1.0, gt=0, le=1e6, description="Mean size of every weight, inputs being standardised.")
+
+
+class StudentTPrior(In):
+    """Heavier tails than a normal prior: a few weights may be large."""
+
+    name: Literal["student_t"]
+    df: Number = Field(3.0, gt=0, le=1e6, description="Degrees of freedom; 1 is Cauchy, large ones are normal.")
+    scale: Number = Field(1.0, gt=0, le=1e6, description="Of every weight, inputs being standardised.")
+
+
+def _normal_unless_named(value: Any) -> Any:
+    return {"name": "normal", **value} if isinstance(value, dict) and "name" not in value else value
+
+
+if TYPE_CHECKING:
+    Prior = NormalPrior | DoubleExponentialPrior | StudentTPrior
+else:
+    Prior = Annotated[
+        one_of((NormalPrior, DoubleExponentialPrior, StudentTPrior), "name"), BeforeValidator(_normal_unless_named)
+    ]
 
 Weights = Annotated[
     Prior | None,
     Field(
-        description='Normal prior on every weight: `{"scale": 1.0}` if left out; null is maximum likelihood.',
+        description='Prior on every weight, by name: `{"name": "normal", "scale": 1.0}` if left out; `{"scale": 0.3}` '
+        "alone is normal; null is maximum likelihood. Methods that need a normal prior refuse others.",
     ),
 ]
 
@@ -31,7 +59,7 @@ Weights = Annotated[
 class Classification(In):
     kind: Literal["classification"]
     classes: list[ClassName] = Field(min_length=2, max_length=10_000, description="Names; numbers become text.")
-    prior: Weights = Prior(scale=1.0)
+    prior: Weights = NormalPrior(scale=1.0)
 
     @field_validator("classes")
     @classmethod
@@ -47,7 +75,7 @@ class Regression(In):
     noise: Literal["constant", "by_row"] = Field(
         "constant", description="`constant`: one learnt noise for all rows; `by_row`: the network predicts it."
     )
-    prior: Weights = Prior(scale=1.0)
+    prior: Weights = NormalPrior(scale=1.0)
 
 
 if TYPE_CHECKING:

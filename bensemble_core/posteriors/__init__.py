@@ -26,6 +26,7 @@ from bensemble_core.posteriors.sampling.sghmc import SGHMC
 from bensemble_core.posteriors.sampling.sgld import SGLD
 from bensemble_core.posteriors.variational.mfvi import MFVI, prune
 from bensemble_core.posteriors.variational.renyi import Renyi
+from bensemble_core.posteriors.variational.vogn import VOGN
 from bensemble_core.types import Posterior
 
 POSTERIORS: dict[str, type[Any]] = {
@@ -40,6 +41,7 @@ POSTERIORS: dict[str, type[Any]] = {
     "importance": Importance,
     "mfvi": MFVI,
     "renyi": Renyi,
+    "vogn": VOGN,
     "pbp": PBP,
     "batch_ensemble": BatchEnsemble,
     "rank1_bnn": Rank1BNN,
@@ -61,6 +63,7 @@ __all__ = [
     "SGLD",
     "SWA",
     "SWAG",
+    "VOGN",
     "Annealing",
     "BatchEnsemble",
     "DeepEnsemble",

@@ -24,6 +24,7 @@ from bensemble_core.models.transforms import (
 )
 from bensemble_core.posteriors.networks import Networks
 from bensemble_core.posteriors.start import check_trainable
+from bensemble_core.priors import Normal
 from bensemble_core.training.descent import Run, Trained
 from bensemble_core.training.objectives import Batch, Forward
 from bensemble_core.types import Data, Problem, Shapes, Tensors
@@ -66,6 +67,11 @@ class MCDropout(Networks):
         if self.learn_rates and self.kind != "bernoulli":
             raise InvalidOption(
                 'mc_dropout: rates are learnt of Bernoulli masks; use kind="bernoulli", or fix the rate of the others'
+            )
+        if self.learn_rates and problem.prior is not None and not isinstance(problem.prior, Normal):
+            raise InvalidOption(
+                f"mc_dropout: rates are learnt under a Normal prior, got {type(problem.prior).__name__}; pass "
+                "prior=Normal(scale=…), or drop learn_rates"
             )
         self._masked_layers(problem)
         check_trainable(self.name, problem, as_they_are=self.epochs == 0 or self.learn_rates)

@@ -18,7 +18,9 @@ from bensemble_core.ensemble import Ensemble
 from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidData, InvalidFile, InvalidModel, InvalidOption
 from bensemble_core.io import above, below
+from bensemble_core.likelihoods import LOG_NOISE
 from bensemble_core.models.spec import outline, trainable_names
+from bensemble_core.posteriors.noise_belief import NoiseBelief
 from bensemble_core.posteriors.start import member_shapes, start_members
 from bensemble_core.priors import Normal
 from bensemble_core.randomness import derive, draw_seed
@@ -41,11 +43,26 @@ class Bound(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Earlier:
+    """What rows before an update left, beside the q that is now the prior."""
+
+    pruned: Tensors = field(default_factory=dict)  # true where a weight is 0 and stays so
+    belief: NoiseBelief | None = None  # of a learnt noise
+
+
 @dataclass(frozen=True, kw_only=True)
 class Factorised(Descent):
     """A factorised Gaussian found by descent: its options, and all of a method but the bound that it maximises.
 
     A method adds its name, `samples` (draws a step) and options, and says by `run` what the descent is given.
+
+    `update` takes q as the prior of new rows, of which alone N counts; points stay as they are, as does what was
+    pruned. A learnt noise moves on with the new rows, all rows before having their say in it (see noise_belief.py).
+    Where the weights are independent in each part's likelihood (a linear model with a diagonal XᵀX), updates end where
+    one fit to all rows does, given the noise. Elsewhere each update forgets how the weights hang together: on a linear
+    model the variances are still those of one fit to all rows, the means are not. Of 25 rows of a parabola in order,
+    five at a time, they end up to 2.8 posterior sds away; `laplace` with structure="full" forgets nothing there.
     """
 
     resumes: ClassVar[bool] = True
@@ -80,8 +97,8 @@ class Factorised(Descent):
     def samples(self) -> int:
         raise NotImplementedError  # a method's own field
 
-    def run(self, start: Run, prior: Tensors) -> Run:
-        """`start` with the objective, which is a `Bound`, and what goes with it."""
+    def run(self, start: Run, prior: Tensors, earlier: Earlier | None = None) -> Run:
+        """`start` with the objective, which is a `Bound`, and what goes with it; `earlier` is of an update."""
         raise NotImplementedError
 
     def check(self, problem: Problem) -> None:
@@ -106,6 +123,31 @@ class Factorised(Descent):
         trained = descend_after_map(run, self.map_epochs, resume=resume, report=report)
         assert isinstance(run.objective, Bound)
         return {**trained.theta, **trained.fixed, **run.objective.prior_of(trained.theta), **of_rows(data)}
+
+    def update(
+        self,
+        problem: Problem,
+        state: Tensors,
+        data: Data,
+        *,
+        rng: torch.Generator,
+        resume: Tensors | None = None,
+        report: Report = silent,
+    ) -> dict[str, Tensor]:
+        """The state after new rows, with the old q as their prior."""
+        if not below(LOG_SD, state):
+            raise InvalidModel(f"{self.name} updates a state of its own; fit one first")
+        seed = derive(draw_seed(rng), 0)
+        prior, pruned = as_prior(state), below(PRUNED, state)
+        moving, points = split_points(state)
+        before = count_rows(state)
+        belief = NoiseBelief.of(problem, state, before)
+        if belief is not None:
+            moving[LOG_NOISE] = points.pop(LOG_NOISE)
+        start = Run(problem=problem, data=data, theta=moving, fixed=points, options=self, seeds=[seed])
+        run = self.run(start, prior, Earlier(pruned=pruned, belief=belief))
+        trained = descend(run, resume=resume, report=report)
+        return {**trained.theta, **trained.fixed, **prior, **above(PRUNED, pruned), **of_rows(data, before)}
 
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
         """n draws of the weights, one for each member and the whole pool."""
@@ -138,7 +180,10 @@ def normal_prior(problem: Problem, method: str) -> Normal:
             "map for maximum likelihood"
         )
     if not isinstance(problem.prior, Normal):
-        raise InvalidOption(f"{method} needs a Normal prior, got {type(problem.prior).__name__}; pass Normal(scale=…)")
+        raise InvalidOption(
+            f"{method} needs a Normal prior, got {type(problem.prior).__name__}; pass prior=Normal(scale=…), or use "
+            "map or an ensemble"
+        )
     return problem.prior
 
 

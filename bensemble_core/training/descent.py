@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -78,6 +78,25 @@ class Descent:
     )
 
 
+class Mover(Protocol):
+    """Moves some tensors of θ by a rule of its own; the optimiser of the options moves the others."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of those that it moves."""
+        ...
+
+    def move(
+        self, theta: Tensors, gradient: Tensors, moment: Tensors, *, step: int, lr: float, decay: float, n_rows: int
+    ) -> None:
+        """Take step number `step` (from 1) in place, and keep in `moment` what the next one needs (from 0).
+
+        gradient: of the objective, a loss per row of N = `n_rows`. lr: of this step, that of the options times `decay`,
+        the schedule's factor.
+        """
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trained:
     """Where the descent ended."""
@@ -112,6 +131,7 @@ class Run:
     transform: Transform | None = None
     schedule: Schedule | None = None  # None is that of the options
     watch: Watch | None = None
+    mover: Mover | None = None
     mode: Mode | None = None  # how members run; None is chosen for the network
 
 
@@ -169,7 +189,10 @@ class _State:
         self.order: Tensor | None = None
         self.order_epoch = -1
         self.moment1 = {k: torch.zeros_like(v) for k, v in self.theta.items()}
-        self.moment2 = {k: torch.zeros_like(v) for k, v in self.theta.items() if self.options.optimiser == "adam"}
+        self.mover = run.mover
+        self.optimised = [k for k in self.theta if self.mover is None or k not in self.mover.names]
+        adam_moves = self.optimised if self.options.optimiser == "adam" else []
+        self.moment2 = {k: torch.zeros_like(self.theta[k]) for k in adam_moves}
         self.best: dict[str, Tensor] = {}
         self.limited = {} if self.options.max_norm is None else limited_weights(self.members.module, self.theta)
 
@@ -332,15 +355,21 @@ class _State:
         return self.data.x[chosen], self.targets[own, chosen]
 
     def _move(self, gradient: Sequence[Tensor], lr: float) -> None:
-        theta, moment1 = list(self.theta.values()), list(self.moment1.values())
+        named = dict(zip(self.theta, gradient, strict=True))
+        if self.mover is not None:
+            at = {"step": self.step + 1, "n_rows": self.n_rows}
+            self.mover.move(self.theta, named, self.moment1, lr=lr, decay=lr / self.options.lr, **at)
+        theta, slopes, moment1 = ([part[k] for k in self.optimised] for part in (self.theta, named, self.moment1))
         if self.options.optimiser == "sgd":
-            for value, slope, moment in zip(theta, gradient, moment1, strict=True):
+            for value, slope, moment in zip(theta, slopes, moment1, strict=True):
                 moment.mul_(self.options.momentum).add_(slope)
                 value.sub_(moment, alpha=lr)
             return
+        if not theta:
+            return
         adam(
             theta,
-            list(gradient),
+            slopes,
             moment1,
             list(self.moment2.values()),
             [],

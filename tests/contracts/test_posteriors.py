@@ -52,6 +52,7 @@ LINEAR: dict[str, dict[str, Any]] = {  # what else it takes to reach what an ent
     "sgld": {"chains": 100, "samples": 50, "warmup": 200, "preconditioner": "none", "lr": 0.005},
     "sghmc": {"chains": 100, "samples": 50, "warmup": 200, "preconditioner": "none", "lr": 0.05},
     "metropolis": {"chains": 100, "samples": 40, "warmup": 300},
+    "vogn": {"samples": 300, "lr": 0.5, "curvature_lr": 0.1},  # its curvature comes from the noise of the draws
 }
 AT_THE_MAP = ("map", "deep_ensemble", "snapshot_ensemble", "swa")  # whose members are the MAP of a linear model
 OF_ITS_OWN = {  # the test against a known answer of an entry that aims at nothing here
@@ -342,6 +343,24 @@ def test_an_update_with_one_row_hardly_moves_a_noise_that_a_hundred_rows_have_ta
     before, after = (float(f.sample(1).predict(x[:1]).variances[0, 0]) ** 0.5 for f in (fitted, updated))
     assert before == pytest.approx(0.5, rel=0.1)
     assert after == pytest.approx(before, rel=0.03)
+
+
+@pytest.mark.parametrize("prior", [bc.DoubleExponential(scale=0.5), bc.StudentT(df=3.0)], ids=["l1", "t"])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_entry_takes_any_prior_or_refuses_it_before_any_work(name: str, prior: Any, tmp_path: Path) -> None:
+    kind = bc.Gaussian() if name in REGRESSION else bc.Categorical(n_classes=3)
+    try:
+        bc.check(name, MODELS["mlp"], likelihood=kind, input_shape=[4], prior=prior)
+    except bc.InvalidOption:
+        with pytest.raises(bc.InvalidOption, match="Normal"):
+            fit(name, prior=prior)
+        return
+    fitted = fit(name, prior=prior)
+    assert not same(fitted.state, fit(name).state)  # it makes a difference
+    fitted.save(tmp_path / "f")
+    loaded = bc.load(tmp_path / "f")
+    assert loaded.problem.prior == prior
+    assert bool(outputs(loaded.sample(2).predict(data()[0])).isfinite().all())
 
 
 @pytest.mark.parametrize("name", NAMES)

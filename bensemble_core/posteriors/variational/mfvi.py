@@ -2,54 +2,32 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
-from torch import Tensor
 
-from bensemble_core.ensemble.members import gather
 from bensemble_core.ensemble.tensors import split_extra
-from bensemble_core.errors import InvalidModel, InvalidOption
+from bensemble_core.errors import InvalidOption
 from bensemble_core.io import above, below
-from bensemble_core.likelihoods import LOG_NOISE
 from bensemble_core.posteriors.gaussian import (
     LOG_SD,
-    PRIOR_SD,
     PRUNED,
+    Earlier,
     Factorised,
-    as_prior,
-    check_rows,
-    count_rows,
-    in_units,
-    log_prior_of_points,
-    noise,
-    of_rows,
-    one_group,
     prior_in,
-    reparameterised,
     split_points,
     total_kl,
-    with_points,
 )
 from bensemble_core.posteriors.noise_belief import NoiseBelief
-from bensemble_core.posteriors.variational.local import SD, LocalNoise, find_local
-from bensemble_core.randomness import borrowed, derive, draw_seed, generator
-from bensemble_core.training.descent import Run, count_steps, descend
-from bensemble_core.training.objectives import Batch, Forward
-from bensemble_core.types import Aim, Data, Problem, Report, Tensors, silent
+from bensemble_core.posteriors.variational.elbo import Elbo, Expects, estimate_elbo
+from bensemble_core.posteriors.variational.local import LocalNoise, find_local
+from bensemble_core.training.descent import Run, count_steps
+from bensemble_core.types import Aim, Data, Problem, Tensors
 
 if TYPE_CHECKING:
     from bensemble_core.fitting import Fitted
 
-_ROWS = 1024  # a forward pass of `bound`
 _SLOWER = 0.1  # how fast the log of a learnt prior scale may fall, over how fast log σ can move
-
-
-@runtime_checkable
-class Expects(Protocol):
-    """A likelihood with E log p(y | f) over Gaussian outputs f in closed form."""
-
-    def expected_log_prob(self, means: Tensor, variances: Tensor, y: Tensor, extra: Tensors) -> Tensor: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +57,7 @@ class MFVI(Factorised):
     Points (biases and normalisation by option) are MAP estimates under the prior, the noise of a likelihood is a point
     with a flat one. With `patience` the held-out loss is that of the network of means.
 
-    `update` takes q as the prior of new rows: N counts these alone, points stay as they are, as does what was pruned.
-    A learnt noise moves on with the new rows, all rows before having their say in it (see noise_belief.py). Given the
-    noise, with a diagonal XᵀX of each part two updates give the batch answer; otherwise the variances are those of the
-    batch for a linear model, the means are not.
+    `update` takes q as the prior of new rows, see gaussian.py.
     """
 
     name: Literal["mfvi"] = "mfvi"
@@ -105,76 +80,29 @@ class MFVI(Factorised):
     )
     aims: ClassVar[Aim] = "mean_field"
 
-    def run(self, start: Run, prior: Tensors) -> Run:
+    def run(self, start: Run, prior: Tensors, earlier: Earlier | None = None) -> Run:
         travel = _SLOWER * self.lr * self.epochs * count_steps(start.data.n_rows, self.batch_size)
+        known = earlier or Earlier()
         objective, transform = self._objective(
-            start.problem, start.theta, start.fixed, prior, {}, learn=self.prior_scale, travel=travel
+            start.problem,
+            start.theta,
+            start.fixed,
+            prior,
+            known.pruned,
+            learn=self.prior_scale if earlier is None else "fixed",
+            travel=travel,
+            belief=known.belief,
         )
         return replace(start, objective=objective, transform=transform, mode=None if transform is None else "loop")
-
-    def update(
-        self,
-        problem: Problem,
-        state: Tensors,
-        data: Data,
-        *,
-        rng: torch.Generator,
-        resume: Tensors | None = None,
-        report: Report = silent,
-    ) -> dict[str, Tensor]:
-        """The state after new rows, with the old q as their prior."""
-        if not below(LOG_SD, state):
-            raise InvalidModel("mfvi updates a state of its own; fit one first")
-        seed = derive(draw_seed(rng), 0)
-        prior, pruned = as_prior(state), below(PRUNED, state)
-        moving, points = split_points(state)
-        before = count_rows(state)
-        belief = NoiseBelief.of(problem, state, before)
-        if belief is not None:
-            moving[LOG_NOISE] = points.pop(LOG_NOISE)
-        objective, transform = self._objective(problem, moving, points, prior, pruned, belief=belief)
-        trained = descend(
-            Run(
-                problem=problem,
-                data=data,
-                theta=moving,
-                fixed=points,
-                options=self,
-                seeds=[seed],
-                objective=objective,
-                transform=transform,
-                mode=None if transform is None else "loop",
-            ),
-            resume=resume,
-            report=report,
-        )
-        return {**trained.theta, **trained.fixed, **prior, **above(PRUNED, pruned), **of_rows(data, before)}
 
     def bound(self, problem: Problem, state: Tensors, data: Data, *, samples: int, rng: torch.Generator) -> float:
         """L on all rows, in nats and the units of y, given the points: an estimate from `samples` draws.
 
         Under `prior_scale` other than "fixed", and after an update, the prior is the one in the state.
         """
-        check_rows(state, data)
         theta, points = split_points(state)
-        prior = prior_in(state)
-        objective, transform = self._objective(problem, theta, points, prior, below(PRUNED, state))
-        members = gather(
-            problem, {**theta, **points}, {}, transform=transform, mode=None if transform is None else "loop"
-        )
-        shared = {k: v[0] for k, v in points.items()}
-        forward = lambda theta, x: members(theta, shared, x)  # noqa: E731
-        seed = draw_seed(rng)
-        total = 0.0
-        with torch.no_grad(), borrowed(derive(seed, 0), data.x.device):
-            for start in range(0, data.n_rows, _ROWS):
-                x, y = data.x[start : start + _ROWS], data.y[start : start + _ROWS]
-                for s in range(samples):
-                    each = objective.log_likelihood(problem, forward, theta, x, y, 1, derive(seed, 1, s))
-                    total += float(each.sum(dtype=torch.float64)) / samples
-        wide = {k: v.double() for k, v in {**theta, **prior}.items()}
-        kl = float(total_kl(wide, wide, objective.pruned))
-        return (total + in_units(problem, data.n_rows)) / self.temperature - kl
+        objective, transform = self._objective(problem, theta, points, prior_in(state), below(PRUNED, state))
+        return estimate_elbo(objective, transform, problem, state, data, samples=samples, rng=rng)
 
     def _objective(
         self,
@@ -187,7 +115,7 @@ class MFVI(Factorised):
         learn: Literal["fixed", "learnt", "ard"] = "fixed",
         travel: float = 0.0,
         belief: NoiseBelief | None = None,
-    ) -> tuple["_Elbo", LocalNoise | None]:
+    ) -> tuple[Elbo, LocalNoise | None]:
         layers: tuple[str, ...] = ()
         head: str | None = None
         if self.local_reparameterisation:
@@ -195,7 +123,7 @@ class MFVI(Factorised):
         if not isinstance(problem.likelihood, Expects):
             head = None
         local = [f"{layer}.{p}" if layer else p for layer in layers for p in ("weight", "bias")]
-        objective = _Elbo(
+        objective = Elbo(
             temperature=self.temperature,
             samples=self.samples,
             prior=prior,
@@ -208,66 +136,6 @@ class MFVI(Factorised):
             belief=belief,
         )
         return objective, LocalNoise(layers=layers, head=head) if layers else None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Elbo:
-    """−L/N as an objective of the descent, for one member."""
-
-    temperature: float
-    samples: int
-    prior: Tensors
-    learn: Literal["fixed", "learnt", "ard"]
-    travel: float  # how far the log of a learnt scale may fall in all
-    local: frozenset[str]  # parameters whose noise the layer draws itself
-    takes_moments: bool  # the network gives means and variances of its outputs
-    extra: Tensors  # the likelihood's own that are not trained
-    pruned: Tensors
-    belief: NoiseBelief | None  # of an update: what the rows before it said of the noise
-
-    def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
-        x = one_group(problem, batch.x)
-        each = self.log_likelihood(problem, forward, theta, x, batch.y[0], self.samples, batch.seeds[0])
-        prior = self.prior_of(theta, batch.done)
-        gained = each.mean()
-        if self.belief is not None:
-            gained = gained + self.belief.log_prob(theta) / batch.n_rows
-        loss = -gained / self.temperature + total_kl(theta, prior, self.pruned) / batch.n_rows
-        return (loss - log_prior_of_points(problem, theta) / batch.n_rows)[None]
-
-    def log_likelihood(
-        self, problem: Problem, forward: Forward, theta: Tensors, x: Tensor, y: Tensor, samples: int, seed: int
-    ) -> Tensor:
-        """log p(y | x, θ) under draws of q, or its expectation over the last layer: [samples, B]."""
-        extra = {**self.extra, **split_extra(theta)[1]}
-        drawn = reparameterised(theta, noise(theta, samples, rng=generator(seed), but=self.local), self.pruned)
-        weights = with_points(theta, drawn, samples)
-        for name in self.local:
-            mean, sd = theta[name], theta[LOG_SD + name].exp()
-            if name in self.pruned:
-                mean, sd = (t.masked_fill(self.pruned[name], 0.0) for t in (mean, sd))
-            weights[name], weights[name + SD] = (t.expand(samples, *t.shape[1:]) for t in (mean, sd))
-        outputs = forward(weights, x)
-        targets = y.expand(samples, *y.shape)
-        if not self.takes_moments:
-            return problem.likelihood.log_prob(outputs, targets, extra)
-        means, variances = outputs.chunk(2, -1)
-        assert isinstance(problem.likelihood, Expects)
-        return problem.likelihood.expected_log_prob(means, variances, targets, extra)
-
-    def prior_of(self, theta: Tensors, done: float = 1.0) -> dict[str, Tensor]:
-        """The prior in use: given, or the best for this q that is in reach after a share of the steps."""
-        prior = dict(self.prior)
-        if self.learn == "fixed":
-            return prior
-        for name, log_sd in below(LOG_SD, theta).items():
-            second = (2 * log_sd).exp() + theta[name].square()
-            kept = {0, 2} if self.learn == "ard" and second.ndim > 2 else {0}
-            axes = [axis for axis in range(second.ndim) if axis not in kept]
-            best = second.mean(axes, keepdim=True) if axes else second
-            least = self.prior[PRIOR_SD + name] * math.exp(-self.travel * done)
-            prior[PRIOR_SD + name] = best.sqrt().detach().maximum(least)  # at the best s the bound has no slope in s
-        return prior
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

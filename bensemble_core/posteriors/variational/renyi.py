@@ -17,6 +17,7 @@ from bensemble_core.posteriors.gaussian import (
     PRIOR_MEAN,
     PRIOR_SD,
     PRUNED,
+    Earlier,
     Factorised,
     check_rows,
     in_units,
@@ -65,7 +66,8 @@ class Renyi(Factorised):
     and with K draws the bound lies between the evidence lower bound and its limit. That α > 0 bounds the evidence from
     below and α < 0 from above holds for the exact expectation only. On batches log p(D | θ) is (N/B) Σ_batch: inside
     the log and the power this is biased, for every α but 1; batch_size ≥ N is free of it. Draws are shared by all rows
-    of a step (no local reparameterisation: ℓ_k is a property of the weights). Points are MAP estimates, as in mfvi.
+    of a step (no local reparameterisation:ℓ_k is a property of the weights). Points are MAP estimates, as in mfvi.
+    `update` takes q as the prior of new rows, see gaussian.py.
     """
 
     name: Literal["renyi"] = "renyi"
@@ -87,8 +89,10 @@ class Renyi(Factorised):
             )
         super().check(problem)
 
-    def run(self, start: Run, prior: Tensors) -> Run:
-        objective = _Objective(alpha=self.alpha, samples=self.samples, prior=prior, twice=self._twice)
+    def run(self, start: Run, prior: Tensors, earlier: Earlier | None = None) -> Run:
+        objective = _Objective(
+            alpha=self.alpha, samples=self.samples, prior=prior, twice=self._twice, earlier=earlier or Earlier()
+        )
         return replace(start, objective=objective)
 
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
@@ -140,13 +144,14 @@ class _Objective:
     samples: int
     prior: Tensors
     twice: bool  # doubly reparameterised
+    earlier: Earlier = field(default_factory=Earlier)
 
     def prior_of(self, theta: Tensors) -> dict[str, Tensor]:
         return dict(self.prior)
 
     def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
         x, y = one_group(problem, batch.x), batch.y[0]
-        drawn = reparameterised(theta, noise(theta, self.samples, rng=generator(batch.seeds[0])), {})
+        drawn = reparameterised(theta, noise(theta, self.samples, rng=generator(batch.seeds[0])), self.earlier.pruned)
         q = {k: v.detach() for k, v in theta.items()} if self.twice else theta
         share = x.new_ones(self.samples)  # [K] of the slope through θ_k that counts; known once ℓ is
 
@@ -159,10 +164,12 @@ class _Objective:
         weights = with_points(theta, drawn, self.samples)
         outputs = forward(weights, x)
         each = problem.likelihood.log_prob(outputs, y.expand(self.samples, *y.shape), split_extra(theta)[1])  # [K, B]
-        ratios = each.mean(-1) * batch.n_rows + log_prior_less_q(q, weights, self.prior, {})
+        ratios = each.mean(-1) * batch.n_rows + log_prior_less_q(q, weights, self.prior, self.earlier.pruned)
         if self.twice and self.alpha != "max":
             share = self.alpha + (1 - self.alpha) * torch.softmax((1 - self.alpha) * ratios.detach(), 0)
         loss = -renyi_bound(ratios, self.alpha) / batch.n_rows
+        if self.earlier.belief is not None:
+            loss = loss - self.earlier.belief.log_prob(theta) / batch.n_rows
         return (loss - log_prior_of_points(problem, theta) / batch.n_rows)[None]
 
 

@@ -164,7 +164,7 @@ def test_a_project_may_name_the_prior_of_its_weights(service: Service, digits: A
     x, y = digits
     task: dict[str, Any] = {"kind": "classification", "classes": [str(c) for c in range(10)]}
     found = []
-    for prior in ({}, {"prior": {"scale": 0.01}}, {"prior": None}):
+    for prior in ({}, {"prior": {"name": "normal", "scale": 0.01}}, {"prior": None}):
         project = service.project(task={**task, **prior}, posterior={"name": "map", "epochs": 5})
         assert project["task"].get("prior", "left out") == prior.get("prior", "left out")
         service.post(f"/projects/{project['id']}/pools", {"name": "p", "rows": x[:60].tolist(), "labels": y[:60]})

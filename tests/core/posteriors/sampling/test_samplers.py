@@ -126,6 +126,29 @@ def test_a_preconditioner_that_is_held_keeps_the_distribution() -> None:
     check_moments(fitted, moments(TARGETS["logistic"][1]), bias=0.05)
 
 
+@pytest.mark.parametrize(
+    ("prior", "mean", "sd"),
+    [(bc.DoubleExponential(scale=1.0), 1.161089, 0.875989), (bc.StudentT(df=3.0, scale=1.0), 1.171642, 0.845750)],
+)
+def test_other_priors_are_sampled_too(prior: Any, mean: float, sd: float) -> None:
+    x, y = torch.ones(1, 1, dtype=torch.float64), torch.tensor([2.0], dtype=torch.float64)
+    fitted = bc.fit(
+        "hmc",
+        nn.Linear(1, 1, bias=False),
+        (x, y),
+        likelihood=bc.Gaussian(noise=1.0),
+        prior=prior,
+        standardise=False,
+        chains=40,
+        samples=200,
+        warmup=100,
+    )
+    drawn = fitted.state["weight"].flatten()
+    error = sd / fitted.diagnostics.values["ess_bulk_weights"] ** 0.5
+    assert abs(float(drawn.mean()) - mean) < 5 * error
+    assert float(drawn.std()) == pytest.approx(sd, rel=0.05)
+
+
 def test_annealing_ends_at_the_map() -> None:
     fitted = fit("logistic", "annealing", steps=3000)
     exact = fit("logistic", "map", epochs=3000)
