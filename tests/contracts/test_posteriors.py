@@ -154,9 +154,11 @@ def weights_drawn(name: str, n: int) -> tuple[Tensor, Tensor | None, float]:
     """The weights of at most n members, read off as what they say to unit vectors, so that it is the same for all:
     [M, 3]; their log-weights as members, and as how many draws they count."""
     x, y, _, _ = conjugate()
+    start = nn.Linear(3, 1, bias=False)
+    start.weight.data.fill_(0.1)  # not wherever the global generator is: from some places Adam takes longer
     fitted = bc.fit(
         name,
-        nn.Linear(3, 1, bias=False),
+        start,
         (x, y),
         likelihood=bc.Gaussian(noise=NOISE),
         prior=bc.Normal(scale=TAU),
