@@ -61,7 +61,8 @@ def head_alone(problem: Problem, tensors: Tensors, data: Data) -> tuple[Problem,
     features = [members.inputs_of(head, own, {}, rows.clone()).flatten(1) for rows in torch.split(data.x, _ROWS)]
     layer = members.module.get_submodule(head)
     assert isinstance(layer, nn.Linear)
-    alone = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None).to(problem.dtype)
+    with borrowed(0):  # building draws initial values
+        alone = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None).to(problem.dtype)
     model = ModuleSpec(module=alone, input_shape=(layer.in_features,), n_outputs=layer.out_features)
     renamed = {name: join(head, name) for name, _ in alone.named_parameters()} | {k: k for k in extra}
     rows = Data(x=torch.cat(features).detach(), y=data.y)
