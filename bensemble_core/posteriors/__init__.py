@@ -1,8 +1,8 @@
 """Posteriors by name. Adding one is a file in its family's folder, a line here, and a row in the contract test.
 
 From outside use the names below. `networks` (members trained by descent) and `gaussian` (a factorised Gaussian) are
-what methods inherit, `start`, `head`, `noise_belief` and `likelihood_of_draws` what several families use; families do
-not use each other. `importance` stands above them: it weighs draws of two.
+what methods inherit, `start`, `head` and `noise_belief` what several families use; families do not use each other.
+`importance` stands above them: it weighs draws of two by the log posterior that a third samples.
 """
 
 from collections.abc import Mapping

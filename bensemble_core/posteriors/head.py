@@ -11,7 +11,7 @@ from bensemble_core.errors import InvalidModel
 from bensemble_core.models.spec import ModuleSpec, outline, trainable_names
 from bensemble_core.models.transforms import join
 from bensemble_core.randomness import borrowed
-from bensemble_core.types import Data, Problem, Tensors
+from bensemble_core.types import Data, Problem, Progress, Tensors
 
 _ROWS = 1024  # in one pass through the network below its head
 
@@ -50,7 +50,9 @@ def head_names(method: str, problem: Problem) -> list[str]:
     return names
 
 
-def head_alone(problem: Problem, tensors: Tensors, data: Data) -> tuple[Problem, Data, dict[str, str]]:
+def head_alone(
+    problem: Problem, tensors: Tensors, data: Data, progress: Progress = lambda done, total, message: None
+) -> tuple[Problem, Data, dict[str, str]]:
     """The last linear layer as a problem of its own, on rows that have been through the rest of the network once.
 
     `tensors` are one member's. Also the names of its tensors, and the likelihood's, as the network calls them.
@@ -58,11 +60,15 @@ def head_alone(problem: Problem, tensors: Tensors, data: Data) -> tuple[Problem,
     head = find_head(problem)
     own, extra = split_extra(tensors)
     members = gather(problem, {k: v[None] for k, v in own.items()}, {}, mode="loop")
-    features = [members.inputs_of(head, own, {}, rows.clone()).flatten(1) for rows in torch.split(data.x, _ROWS)]
+    features = []
+    for start in range(0, max(1, data.n_rows), _ROWS):
+        features.append(members.inputs_of(head, own, {}, data.x[start : start + _ROWS].clone()).flatten(1))
+        done = min(data.n_rows, start + _ROWS)
+        progress(done, data.n_rows, f"features of {done} of {data.n_rows} rows")
     layer = members.module.get_submodule(head)
     assert isinstance(layer, nn.Linear)
-    alone = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None).to(problem.dtype)
+    with borrowed(0):  # building draws initial values
+        alone = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None).to(problem.dtype)
     model = ModuleSpec(module=alone, input_shape=(layer.in_features,), n_outputs=layer.out_features)
     renamed = {name: join(head, name) for name, _ in alone.named_parameters()} | {k: k for k in extra}
-    rows = Data(x=torch.cat(features).detach(), y=data.y)
-    return replace(problem, model=model, scaling=None), rows, renamed
+    return replace(problem, model=model, scaling=None), Data(x=torch.cat(features).detach(), y=data.y), renamed

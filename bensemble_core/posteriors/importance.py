@@ -6,8 +6,9 @@ Gaussian has its mean; `importance/log_evidence` [1]; and `diagnostics/…` [1].
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
@@ -34,10 +35,10 @@ from bensemble_core.posteriors.gaussian import (
     normal_prior,
     reparameterised,
 )
-from bensemble_core.posteriors.head import find_head
+from bensemble_core.posteriors.head import find_head, head_alone
 from bensemble_core.posteriors.laplace.laplace import Laplace
 from bensemble_core.posteriors.laplace.state import from_state
-from bensemble_core.posteriors.likelihood_of_draws import LikelihoodOfDraws, log_likelihoods
+from bensemble_core.posteriors.sampling.target import Layout, LogPosterior
 from bensemble_core.posteriors.start import member_shapes
 from bensemble_core.posteriors.variational.mfvi import MFVI
 from bensemble_core.predictive.mixtures import effective_size
@@ -55,6 +56,7 @@ _NO_WEIGHT = -1e30  # stands for −inf in a state: files hold finite numbers al
 _WORST = 10.0  # of |k̂|, and where there is no tail to fit because one draw has all the weight
 _FIT, _DRAW = 0, 1  # branches of the seed
 _CLIMB = 50  # steps to the peak, of which most need a few
+_AT_ONCE = 50  # draws in a step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,16 +141,16 @@ class Importance(Descent):
         state = gaussian_of.fit(
             problem, data, rng=generator(seed, _FIT), warm=warm, resume=resume or None, report=noted
         )
+        names = self.names(problem)
+        target = posterior_of(problem, _plain(state), names, data, noted.progress)
         if isinstance(gaussian_of, Laplace) and self.epochs and data.n_rows:
-            peak = find_peak(problem, state, data, noted.progress)
+            peak = find_peak(problem, state, target, noted.progress)
             state = replace(gaussian_of, epochs=0).fit(
                 problem, data, rng=generator(seed, _FIT), warm=peak, report=noted.afterwards
             )
-        names = self.names(problem)
         gaussian = _of_laplace(problem, state) if self.proposal == "laplace" else _of_mfvi(state, names)
         drawn, log_proposal = gaussian.draw(self.samples, self.df, generator(seed, _DRAW))
-        log_joint = log_likelihoods(problem, gaussian.centre, drawn, data, noted.progress)
-        log_joint = log_joint + normal_prior(problem, self.name).log_prob({k: v.double() for k, v in drawn.items()})
+        log_joint = log_joints(target, drawn, noted.progress)
         if bool(log_joint.isnan().any()):
             raise NotFinite(
                 f"the network gives no number for {int(log_joint.isnan().sum())} of {self.samples} draws; raise df "
@@ -223,7 +225,47 @@ class Importance(Descent):
         return Laplace(structure="full" if full else "kron", subset=self.subset, predictive="sampled", **options)
 
 
-def find_peak(problem: Problem, state: Tensors, data: Data, progress: Progress) -> dict[str, Tensor]:
+def posterior_of(
+    problem: Problem, centre: Tensors, names: Sequence[str], data: Data, progress: Progress
+) -> LogPosterior:
+    """log p(D | θ) + log p(θ) of the named weights in float64, side by side in that order; the rest is at the centre.
+
+    Of the last layer alone what comes before it is computed once, and the layer runs in float64.
+    """
+    every = {k: v.double() if k in names or k.startswith("likelihood/") else v for k, v in centre.items()}
+    whole = _given(problem, every, names, data)
+    if not data.n_rows or not _is_of_head(problem, names):
+        return whole
+    head, rows, renamed = head_alone(problem, centre, data, progress)
+    if tuple(rows.x.shape[1:]) != head.model.input_shape or not set(renamed.values()) <= set(centre):
+        return whole  # a layer of several places in a row, or with a weight that is computed from others
+    alone = _given(
+        replace(head, dtype=torch.float64),
+        {new: every[old].double() for new, old in renamed.items()},
+        [new for name in names for new, old in renamed.items() if old == name],
+        replace(rows, x=rows.x.double()),
+    )
+    # elsewhere than at the centre: there a weight that is tied to the trunk's would not show
+    theta = whole.layout.join({k: v[None] for k, v in every.items()}) + 0.1
+    expected, found = whole.outputs(theta, 0, data.x[:8]), alone.outputs(theta, 0, alone.data.x[:8])
+    close = 1e-4 * max(1.0, float(expected.abs().max()))
+    same = found.shape == expected.shape and float((found - expected).abs().max()) <= close
+    return alone if same else whole
+
+
+def log_joints(target: LogPosterior, drawn: Tensors, progress: Progress) -> Tensor:
+    """log p(D | θ_s) + log p(θ_s) of every draw: named [S, ...] -> [S]."""
+    n_draws = len(next(iter(drawn.values())))
+    step = 1 if target.members.mode == "loop" else _AT_ONCE
+    found = []
+    for start in range(0, n_draws, step):
+        done = min(n_draws, start + step)
+        target.tick = partial(progress, done, n_draws, f"weighed {done} of {n_draws} draws")
+        found.append(target.log_density(torch.cat([v[start:done].double().flatten(1) for v in drawn.values()], 1)))
+    return torch.cat(found)
+
+
+def find_peak(problem: Problem, state: Tensors, target: LogPosterior, progress: Progress) -> dict[str, Tensor]:
     """The network of a state of `laplace`, [1, ...], its uncertain weights moved to the peak of their posterior.
 
     A descent ends near the peak; half a standard deviation off in each of d directions costs a factor e^(d/4) of the
@@ -231,41 +273,37 @@ def find_peak(problem: Problem, state: Tensors, data: Data, progress: Progress) 
     direction, so that a few steps do: of a linear layer with Gaussian noise, one.
     """
     names, blocks, deltas = from_state(problem, state, factored=False)
-    centre = _plain(state)
-    start = {name: centre[name].double()[None] for name in names}
-    likelihood = LikelihoodOfDraws.of(problem, centre, {k: v + 0.1 for k, v in start.items()}, data, progress)
-    prior = normal_prior(problem, "importance")
+    one = {k: v[None] for k, v in _plain(state).items()}
+    layout = Layout.of({name: one[name] for name in names})
+    start = layout.join(one).double()
     shapes = [block.noise(1, generator(0)).shape for block in blocks]
-    sizes, device = [shape.numel() for shape in shapes], start[names[0]].device
+    sizes = [shape.numel() for shape in shapes]
 
-    def place(z: Tensor) -> dict[str, Tensor]:
+    def place(z: Tensor) -> Tensor:
         parts = zip(blocks, torch.split(z, sizes), shapes, strict=True)
         offsets = {k: v for block, part, shape in parts for k, v in block.offsets(deltas, part.reshape(shape)).items()}
-        return {name: start[name] + offsets[name] for name in names}
+        return start + layout.join(offsets)
 
     steps = count(1)
 
     def value_and_slope(values: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
         done = min(_CLIMB, next(steps))
-        progress(done, _CLIMB, f"step {done} to the peak")
-        z = torch.from_numpy(values.copy()).to(device).requires_grad_()
+        target.tick = partial(progress, done, _CLIMB, f"step {done} to the peak")
+        z = torch.from_numpy(values.copy()).to(start.device).requires_grad_()
         with torch.enable_grad():
             theta = place(z)
-            value, slopes = likelihood.slope(theta)
-            log_prior = prior.log_prob(theta)[0]
-            total = log_prior + sum((theta[name] * slopes[name]).sum() for name in names)
-        (slope,) = torch.autograd.grad(total, z)
-        return -value - float(log_prior.detach()), -slope.cpu().numpy()
+            value, slope = target(theta)
+        (slope,) = torch.autograd.grad(theta, z, slope)
+        return -float(value), -slope.cpu().numpy()
 
     found = optimize.minimize(
-        value_and_slope, np.zeros(sum(sizes)), jac=True, method="L-BFGS-B", options={"maxfun": _CLIMB}
+        value_and_slope, np.zeros(start.shape[1]), jac=True, method="L-BFGS-B", options={"maxfun": _CLIMB}
     )
-    one = {k: v[None] for k, v in centre.items()}
     if not np.isfinite(found.fun):
         return one
     with torch.no_grad():
-        peak = place(torch.from_numpy(found.x).to(device))
-    return {**one, **{name: peak[name].to(centre[name].dtype) for name in names}}
+        peak = layout.split(place(torch.from_numpy(found.x).to(start.device)))
+    return {**one, **{name: peak[name].to(one[name].dtype) for name in names}}
 
 
 def smooth(log_weights: Tensor) -> tuple[Tensor, float]:
@@ -352,6 +390,20 @@ def _of_mfvi(state: Tensors, names: tuple[str, ...]) -> _Gaussian:
 
     log_det = -2 * sum(float(own[LOG_SD + name].sum()) for name in names)
     return _Gaussian(centre=_plain(state), log_det=log_det, offsets=offsets)
+
+
+def _given(problem: Problem, centre: Tensors, names: Sequence[str], data: Data) -> LogPosterior:
+    """The log posterior of several draws of the named weights, given all else at the centre."""
+    theta = {k: centre[k].expand(_AT_ONCE, *centre[k].shape) for k in names}
+    return LogPosterior(problem, data, theta, {}, {k: v for k, v in centre.items() if k not in names})
+
+
+def _is_of_head(problem: Problem, names: Sequence[str]) -> bool:
+    try:
+        head = find_head(problem)
+    except InvalidModel:
+        return False
+    return set(names) <= {join(head, "weight"), join(head, "bias")}
 
 
 def _plain(state: Tensors) -> dict[str, Tensor]:

@@ -72,18 +72,24 @@ class LogPosterior:
 
     A learnt noise has the prior σ / sd(y) ~ |N(0, 1)|: under a flat one, which optimisers have, the posterior of a
     network that can interpolate has no finite mass. Layers run as in prediction: no dropout, and batch normalisation
-    by the statistics it has. `tick` is called after every block.
+    by the statistics it has. `tick` is called after every block. What is `shared` is the same in every chain, [...],
+    also the likelihood's own, which then has no prior: a trunk of such weights is computed once for all of them. θ may
+    be wider than the network's dtype: it is rounded for the network alone, and sums are in its own.
     """
 
-    def __init__(self, problem: Problem, data: Data, theta: Tensors, fixed: Tensors) -> None:
+    def __init__(
+        self, problem: Problem, data: Data, theta: Tensors, fixed: Tensors, shared: Tensors | None = None
+    ) -> None:
         self.problem, self.data = problem, data
         self.fixed = fixed  # [C, ...] buffers and frozen parameters
         self.layout = Layout.of(theta)
         self.tick: Callable[[], None] = lambda: None
-        weights = split_extra(theta)[0]
-        self.members: Members = gather(problem, {**weights, **fixed}, {}, training=True)
+        self.shared, self.extra = split_extra(shared or {})
+        weights = {k: v.to(problem.dtype) for k, v in split_extra(theta)[0].items()}
+        # a trial run in training mode would write to buffers that are shared
+        self.members: Members = gather(problem, {**weights, **fixed}, self.shared, training=not self.shared)
         self.members.module.eval()
-        self.block: int = _BLOCKS * plan(problem, {**weights, **fixed}, {}, None).rows
+        self.block: int = _BLOCKS * plan(problem, {**weights, **fixed}, self.shared, None).rows
 
     def __call__(self, theta: Tensor, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
         """θ [C, P] -> log p [C], ∇ log p [C, P]."""
@@ -120,9 +126,8 @@ class LogPosterior:
 
     def outputs(self, theta: Tensor, chain: int, x: Tensor) -> Tensor:
         """Network outputs of draws θ [S, P] of one chain for standardised rows: [S, N, O]."""
-        weights, _ = split_extra(self.layout.split(theta))
         with torch.no_grad():
-            return self.members({**weights, **self._of_chain(chain, len(theta))}, {}, x)
+            return self._run(self.layout.split(theta), self._of_chain(chain, len(theta)), x)
 
     def _of_chain(self, chain: int, n: int) -> dict[str, Tensor]:
         return {k: v[chain].expand(n, *v.shape[1:]) for k, v in self.fixed.items()}
@@ -151,12 +156,16 @@ class LogPosterior:
 
     def _log_likelihood(self, parts: Tensors, fixed: Tensors, rows: tuple[Tensor, Tensor]) -> Tensor:
         """Σ log p(y | x, θ) over rows that all chains share, [B, ...], or of each its own, [C, B, ...]: [C]."""
-        weights, extra = split_extra(parts)
         x, y = rows
         own_rows = x.ndim > self.data.x.ndim
-        outputs = self.members({**weights, **fixed}, {}, x, own_rows=own_rows)
+        outputs = self._run(parts, fixed, x, own_rows=own_rows)
         targets = y if own_rows else y.expand(len(outputs), *y.shape)
-        return self.problem.likelihood.log_prob(outputs, targets, extra).sum(-1)
+        return self.problem.likelihood.log_prob(outputs, targets, {**self.extra, **split_extra(parts)[1]}).sum(-1)
+
+    def _run(self, parts: Tensors, fixed: Tensors, x: Tensor, *, own_rows: bool = False) -> Tensor:
+        weights = {k: v.to(self.problem.dtype) for k, v in split_extra(parts)[0].items()}
+        outputs = self.members({**weights, **fixed}, self.shared, x, own_rows=own_rows)
+        return outputs.to(next(iter(parts.values())).dtype)
 
     def _log_prior(self, parts: Tensors) -> Tensor:
         weights, extra = split_extra(parts)

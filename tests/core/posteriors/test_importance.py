@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 import bensemble_core as bc
 from bensemble_core.posteriors import importance
-from bensemble_core.posteriors.importance import log_mean, smooth, student_t_log_density
-from bensemble_core.posteriors.likelihood_of_draws import _Head, _Networks, log_likelihoods
+from bensemble_core.posteriors.importance import log_joints, log_mean, posterior_of, smooth, student_t_log_density
 from bensemble_core.predictive.mixtures import effective_size, member_average
 from bensemble_core.randomness import generator
 from bensemble_core.types import Snapshot
@@ -203,11 +202,12 @@ def test_logistic_regression_with_five_rows_is_that_of_a_grid() -> None:
 
 @pytest.mark.parametrize("kind", ["categorical", "gaussian", "heteroscedastic_gaussian"])
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_trunk_computed_once_gives_what_the_whole_network_gives(kind: str, frozen: bool) -> None:
+@pytest.mark.parametrize("ending", [nn.Identity(), nn.Tanh()])  # after the last layer
+def test_a_trunk_computed_once_gives_what_the_whole_network_gives(kind: str, frozen: bool, ending: nn.Module) -> None:
     x = rows().double()
     y = x[:, :3].argmax(1) if kind == "categorical" else 3 + x[:, 0]
     out = {"categorical": 3, "gaussian": 1, "heteroscedastic_gaussian": 2}[kind]
-    net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, out))
+    net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, out), ending)
     net[3].bias.requires_grad_(not frozen)
     fitted = bc.fit("importance", net, (x, y), likelihood=kind, epochs=3, samples=120)
     names = ("3.weight",) if frozen else ("3.weight", "3.bias")
@@ -216,12 +216,15 @@ def test_a_trunk_computed_once_gives_what_the_whole_network_gives(kind: str, fro
     centre = {k: v[0] for k, v in fitted.posterior.unfold(fitted.problem, fitted.state).items()}  # type: ignore[attr-defined]
     scaled = fitted.problem.scaling(x) if fitted.problem.scaling is not None else x
     data = bc.Data(x=scaled, y=fitted.problem.likelihood.encode(y, dtype=torch.float64))
-    head = _Head.of(fitted.problem, centre, drawn, scaled)
-    assert head is not None
-    whole = _Networks.of(fitted.problem, centre, drawn, scaled)
-    torch.testing.assert_close(head(drawn, slice(None)), whole(drawn, slice(None)))
     told: list[tuple[int, int, str]] = []
-    found = log_likelihoods(fitted.problem, centre, drawn, data, lambda *step: told.append(step))
+    before = {k: v.clone() for k, v in centre.items()}
+    target = posterior_of(fitted.problem, centre, names, data, lambda *step: told.append(step))
+    assert told == [(24, 24, "features of 24 of 24 rows")]
+    assert target.problem.model.input_shape == ((6,) if isinstance(ending, nn.Identity) else (4,))
+    assert all(torch.equal(centre[k], v) for k, v in before.items())
+    found = log_joints(target, drawn, lambda *step: told.append(step))
+    assert fitted.problem.prior is not None
+    found = found - fitted.problem.prior.log_prob(drawn)
     predictive = fitted.sample(120).predict(x)  # as many as there are: in their order
     if isinstance(predictive, bc.CategoricalPredictive):
         each = predictive.log_probs.gather(2, y.expand(120, -1)[..., None])[..., 0]
@@ -229,7 +232,7 @@ def test_a_trunk_computed_once_gives_what_the_whole_network_gives(kind: str, fro
         each = torch.distributions.Normal(predictive.means, predictive.variances.sqrt()).log_prob(y)
         each = each + math.log(fitted.problem.likelihood.scale[0])  # type: ignore[attr-defined]
     torch.testing.assert_close(found, each.sum(1))
-    assert told[-1] == (1, 1, "weighed 120 of 120 draws")
+    assert told[-1] == (120, 120, "weighed 120 of 120 draws")
 
 
 def test_a_tied_last_layer_runs_through_the_whole_network() -> None:
@@ -244,9 +247,10 @@ def test_a_tied_last_layer_runs_through_the_whole_network() -> None:
 
     x = rows()
     fitted = bc.fit("importance", Tied(), (x, x[:, :3].argmax(1)), likelihood="categorical", epochs=2, samples=100)
-    drawn = {name: fitted.state[name] for name in ("layer.weight", "layer.bias")}
-    centre = {name: fitted.state["importance/centre/" + name][0] for name in drawn}
-    assert _Head.of(fitted.problem, centre, drawn, x) is None
+    names = ("layer.weight", "layer.bias")
+    centre = {name: fitted.state["importance/centre/" + name][0] for name in names}
+    target = posterior_of(fitted.problem, centre, names, bc.Data(x=x, y=x[:, :3].argmax(1)), lambda *step: None)
+    assert target.problem is fitted.problem
 
 
 @pytest.mark.parametrize("proposal", ["laplace", "mfvi"])

@@ -248,6 +248,7 @@ def test_the_last_layer_alone_is_the_exact_posterior_of_a_linear_model_on_its_fe
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 1)).double()
     more: dict[str, Any] = {"lr": 0.1, "preconditioner": "none"} if method == "sgld" else {}
+    generator = torch.get_rng_state()
     fitted = bc.fit(
         method,
         net,
@@ -271,6 +272,7 @@ def test_the_last_layer_alone_is_the_exact_posterior_of_a_linear_model_on_its_fe
     assert bool(((drawn.mean(0) - mean).abs() < 5 * sd / ess**0.5).all())
     torch.testing.assert_close(drawn.std(0), sd, rtol=0.1, atol=0)
     assert torch.equal(fitted.state["0.weight"][0], net[0].weight.detach())
+    assert torch.equal(torch.get_rng_state(), generator)
     fitted.save(tmp_path / "f")
     again = bc.load(tmp_path / "f", model=net).sample(7).predict(X)
     assert torch.equal(again.means, fitted.sample(7).predict(X).means)
