@@ -150,9 +150,12 @@ def main() -> None:
     parser.add_argument("--chains", nargs="*", type=int, default=[4, 32])
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--no-nuts", action="store_true", help="a turn of it takes ten minutes with 32 networks")
+    parser.add_argument("--steps", nargs=2, type=int, help="of the warm-up, and draws of each chain")
     options = parser.parse_args()
     if options.quick:
         options.turns, options.chains = 1, [4]
+    if options.steps:
+        STEPS.update(dict.fromkeys(TASKS, tuple(options.steps)))
     if options.no_nuts:
         for peers in PEERS.values():
             del peers["blackjax nuts"]
