@@ -43,16 +43,16 @@ class Step:
 
     def normal(self, like: Tensor, *, later: int = 0) -> Tensor:
         """N(0, 1) for each chain and weight, of the step so many steps later: [C, P] as `like`."""
-        draws = [
-            torch.randn(like.shape[1], generator=generator(seed, _NORMAL, self.number + later), dtype=like.dtype)
-            for seed in self.seeds
-        ]
-        return torch.stack(draws).to(like.device)
+        draws = torch.empty(like.shape, dtype=like.dtype)
+        rng = torch.Generator()  # one for all chains, each from its own seed: to make one takes longer than to seed it
+        for own, seed in zip(draws, self.seeds, strict=True):
+            own.normal_(generator=rng.manual_seed(derive(seed, _NORMAL, self.number + later)))
+        return draws.to(like.device)
 
     def uniform(self, like: Tensor) -> Tensor:
         """U(0, 1) for each chain: [C]."""
-        draws = [torch.rand(1, generator=generator(s, _UNIFORM, self.number), dtype=like.dtype) for s in self.seeds]
-        return torch.cat(draws).to(like.device)
+        draws = [derive(seed, _UNIFORM, self.number) / 2**63 for seed in self.seeds]  # SplitMix64's own 63 bits
+        return torch.tensor(draws, dtype=torch.float64).to(like)
 
     def shared_uniform(self) -> float:
         """U(0, 1), the same for all chains."""

@@ -13,7 +13,7 @@ from bensemble_core.posteriors.sampling.target import Target
 from bensemble_core.types import Data, Tensors
 
 _DIVERGED = 1000.0  # nats of energy error that no step size in use makes by chance, as in Stan
-_SHRINKAGE, _TIME, _DECAY = 0.05, 10.0, 0.75  # γ, t₀, κ of Hoffman & Gelman (2014)
+_SHRINKAGE, _TIME, _DECAY = 0.1, 10.0, 0.75  # γ, t₀, κ of Hoffman & Gelman (2014)
 _DOUBLINGS = 60  # of the first step size, at most
 _LEAST_WINDOW = 20  # steps of warm-up below which the mass stays as it is
 
@@ -46,7 +46,7 @@ class HMC(Sampling):
         },
     )
     leapfrog: int = field(
-        default=64, metadata={"ge": 1, "le": 10_000, "description": "most leapfrog steps of a trajectory"}
+        default=128, metadata={"ge": 1, "le": 10_000, "description": "most leapfrog steps of a trajectory"}
     )
     acceptance: float = field(
         default=0.8,
@@ -68,12 +68,12 @@ def leapfrog(
 
     position, momentum, slope: [C, P]; step_size [1]; inverse_mass [1, P].
     """
-    value = slope.new_zeros(len(slope))
-    momentum = momentum + 0.5 * step_size * slope
+    value, half, drift = slope.new_zeros(len(slope)), 0.5 * step_size, step_size * inverse_mass
+    momentum = torch.addcmul(momentum, half, slope)
     for i in range(n):
-        position = position + step_size * inverse_mass * momentum
+        position = torch.addcmul(position, drift, momentum)
         value, slope = target(position)
-        momentum = momentum + (1.0 if i + 1 < n else 0.5) * step_size * slope
+        momentum = torch.addcmul(momentum, step_size if i + 1 < n else half, slope)
     return position, momentum, value, slope
 
 
@@ -107,9 +107,12 @@ class Hamiltonian:
         return self.move(target, carry, step, self.n_steps(carry, step))
 
     def n_steps(self, carry: Carry, step: Step) -> int:
-        """Of the next trajectory, by the average step size: the same for all chains."""
-        length = (0.5 + step.shared_uniform()) * self.trajectory
-        return max(1, min(self.most_steps, math.ceil(length / float(carry["step_size"]))))
+        """Of the next trajectory, by the average step size: the same for all chains.
+
+        Where the bound is met, the mean is what becomes shorter: lengths that were cut to the bound would all be alike.
+        """
+        mean = min(self.trajectory / float(carry["step_size"]), self.most_steps / 1.5)
+        return max(1, min(self.most_steps, math.ceil((0.5 + step.shared_uniform()) * mean)))
 
     def move(self, target: Target, carry: Carry, step: Step, n: int) -> Carry:
         """One trajectory of n leapfrog steps, accepted or not."""

@@ -117,6 +117,12 @@ def test_trajectories_are_jittered_and_bounded() -> None:
     assert kernel.n_steps(carry, Step(5, 0, 100, [7, 8])) == kernel.n_steps(carry, Step(5, 0, 100, [7, 9]))
 
 
+def test_trajectories_that_the_bound_shortens_are_still_jittered() -> None:
+    kernel = Hamiltonian(trajectory=math.pi, most_steps=9)
+    lengths = [kernel.n_steps({"step_size": torch.tensor([1e-4])}, Step(i, 0, 100, [7, 8])) for i in range(100)]
+    assert set(lengths) == set(range(4, 10))
+
+
 def test_windows_of_the_warm_up_are_those_of_stan() -> None:
     assert windows(1000) == (75, [100, 150, 250, 450, 950])
     assert windows(100) == (15, [90])
