@@ -27,6 +27,7 @@ from bensemble_core.types import (
     Analytic,
     Augment,
     Bounds,
+    Brackets,
     Checks,
     Data,
     Diagnoses,
@@ -157,17 +158,34 @@ class Fitted(Described):
         """
         if not isinstance(self.posterior, Bounds):
             raise InvalidOption(f"{self.posterior.name} has no bound on the evidence; mfvi and renyi have")
+        own = self._fitted_rows(data, samples)
+        rng = generator(seed, _SAMPLE)
+        with indices_checked(self.problem):
+            return self.posterior.bound(self.problem, self.state, own, samples=samples, rng=rng)
+
+    @own_modes()
+    def bracket(self, data: AnyData | None = None, *, samples: int = 100, seed: int = 0) -> tuple[float, float]:
+        """Two numbers, in nats and the units of y, between which the method's bound on log p(D) lies.
+
+        Where the entropy of the approximation has no closed form (sivi), it is known from below and from above; the
+        lower number is what `bound` gives. Arguments as there.
+        """
+        if not isinstance(self.posterior, Brackets):
+            raise InvalidOption(f"{self.posterior.name} has no bracket on its bound; sivi has")
+        own = self._fitted_rows(data, samples)
+        with indices_checked(self.problem):
+            return self.posterior.bracket(self.problem, self.state, own, samples=samples, rng=generator(seed, _SAMPLE))
+
+    def _fitted_rows(self, data: AnyData | None, samples: int) -> Data:
+        """The rows that a bound is about, as the posterior is given them."""
         if options.whole(samples, "samples") < 1:
-            raise InvalidOption(f"bound needs at least 1 draw, got {samples}")
+            raise InvalidOption(f"a bound needs at least 1 draw, got {samples}")
         rows = self.data if data is None else as_data(data)
         if rows is None:
             raise InvalidData("this Fitted was read from a file, which does not hold its rows; pass data=(x, y)")
         if data is None and self.n_latest is not None:
             rows = rows.take(slice(-self.n_latest, None))
-        own = encoded(self.posterior, self.problem, rows, _device(self.state))
-        rng = generator(seed, _SAMPLE)
-        with indices_checked(self.problem):
-            return self.posterior.bound(self.problem, self.state, own, samples=samples, rng=rng)
+        return encoded(self.posterior, self.problem, rows, _device(self.state))
 
     @property
     def log_evidence(self) -> float:

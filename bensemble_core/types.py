@@ -299,6 +299,15 @@ class Bounds(Protocol):
 
 
 @runtime_checkable
+class Brackets(Protocol):
+    """A posterior whose bound is itself known between two numbers: `Fitted.bracket` gives them."""
+
+    def bracket(
+        self, problem: Problem, state: Tensors, data: Data, *, samples: int, rng: torch.Generator
+    ) -> tuple[float, float]: ...
+
+
+@runtime_checkable
 class Evidence(Protocol):
     """A posterior that knows log p(D), exactly or by its own approximation: `Fitted.log_evidence` gives it."""
 
