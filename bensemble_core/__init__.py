@@ -56,7 +56,7 @@ from bensemble_core.predictive import (
     metrics,
 )
 from bensemble_core.predictive.calibration import Calibration, calibrate
-from bensemble_core.priors import Normal
+from bensemble_core.priors import GP, Normal
 from bensemble_core.ranking import Ranking, choose, conclude, rank, score, score_columns
 from bensemble_core.tuning import Trial, Tuned, tune
 from bensemble_core.types import Data, Diagnostics, Family, Posterior, Problem
@@ -68,6 +68,7 @@ except PackageNotFoundError:  # imported from a folder that was never installed
 
 __all__ = [
     "ACQUISITIONS",
+    "GP",
     "HMC",
     "LIKELIHOODS",
     "MAP",

@@ -44,6 +44,7 @@ from bensemble_core.types import (
     Tensors,
     Unfolds,
     Updates,
+    over,
     silent,
 )
 
@@ -257,7 +258,8 @@ def fit(
         float64.
     likelihood: "categorical" or "gaussian", or an instance: `bc.Gaussian(noise=0.3)`, a standard deviation in units of
         y. Of "gaussian" the noise is learnt.
-    prior: on every weight of the network; default `bc.Normal(scale=1.0)`; None is maximum likelihood.
+    prior: on every weight of the network; default `bc.Normal(scale=1.0)`; None is maximum likelihood. Of a posterior
+        over functions (gp) `bc.GP(lengthscale=…, scale=…)`.
     seed: the same seed gives the same bits on the same machine; default 0.
     standardise: inputs and numbers y to mean 0 and sd 1 inside the ensemble; default true, except where the weights of
         a module are taken as they are (epochs=0).
@@ -417,6 +419,17 @@ def _warm_state(warm: Fitted | Tensors | None, posterior: Posterior) -> Tensors 
 
 
 def _refuse_unsuitable(posterior: Posterior, problem: Problem) -> None:
+    prior = problem.prior
+    if over(prior) == "functions" and over(posterior) == "weights":
+        raise InvalidOption(
+            f"{posterior.name} infers the weights of a network, and {type(prior).__name__} is a prior over functions; "
+            "pass prior=Normal(scale=…), or take a posterior over functions, such as gp"
+        )
+    if over(posterior) == "functions" and over(prior) == "weights" and prior not in (None, DEFAULT_PRIOR):
+        raise InvalidOption(
+            f"{posterior.name} infers functions and has no use for a prior over weights, {prior}; pass a prior over "
+            "functions, GP(lengthscale=…, scale=…), or leave it out"
+        )
     if isinstance(posterior, Checks):
         posterior.check(problem)
 

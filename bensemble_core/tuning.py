@@ -39,6 +39,7 @@ from bensemble_core.types import (
     Report,
     Snapshot,
     Tensors,
+    over,
     silent,
 )
 
@@ -186,7 +187,7 @@ def tune(
 def search_space(posterior: Posterior, prior: Prior | None) -> dict[str, Sequence[Any]]:
     """The ranges that `tune` searches where it is given none: {setting: range}, which may be empty."""
     found = _declared(posterior)
-    if isinstance(prior, Normal):
+    if isinstance(prior, Normal) and over(posterior) == "weights":
         found["prior.scale"] = PRIOR_SCALE
     return found
 
