@@ -16,6 +16,7 @@ from bensemble_core.posteriors.ensembles.batch_ensemble import BatchEnsemble
 from bensemble_core.posteriors.ensembles.deep import DeepEnsemble
 from bensemble_core.posteriors.ensembles.rank1 import Rank1BNN
 from bensemble_core.posteriors.ensembles.snapshot import SnapshotEnsemble
+from bensemble_core.posteriors.function_space.gp import GaussianProcess
 from bensemble_core.posteriors.importance import Importance
 from bensemble_core.posteriors.laplace.laplace import Laplace
 from bensemble_core.posteriors.moment_matching.pbp import PBP
@@ -48,6 +49,7 @@ POSTERIORS: dict[str, type[Any]] = {
     "sghmc": SGHMC,
     "metropolis": Metropolis,
     "annealing": Annealing,
+    "gp": GaussianProcess,
 }
 options.document(*POSTERIORS.values())
 
@@ -64,6 +66,7 @@ __all__ = [
     "Annealing",
     "BatchEnsemble",
     "DeepEnsemble",
+    "GaussianProcess",
     "Importance",
     "Laplace",
     "MCDropout",

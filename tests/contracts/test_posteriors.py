@@ -32,6 +32,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "metropolis": CHAINS,
     "annealing": {"steps": 10, "chains": 2, "map_epochs": 2},
     "importance": {"samples": 200, **SMALL},
+    "gp": {"starts": 2, "steps": 20, "frequencies": 32},
 }
 MODELS: dict[str, Any] = {
     "mlp": {"name": "mlp", "hidden": [6]},
@@ -39,6 +40,7 @@ MODELS: dict[str, Any] = {
 }
 REGRESSION: dict[str, Any] = {  # entries that are for numbers only, with a module they are for
     "pbp": nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 1)),
+    "gp": nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)),
 }
 
 
@@ -62,6 +64,7 @@ OF_ITS_OWN = {  # the test against a known answer of an entry that aims at nothi
     "pbp": "moment_matching.test_pbp:test_one_pass_over_one_hot_rows_is_the_exact_posterior",
     "batch_ensemble": "ensembles.test_batch_ensemble:test_members_are_dense_networks_with_rank_one_products",
     "annealing": "sampling.test_samplers:test_annealing_ends_at_the_map",
+    "gp": "function_space.test_gp:test_mean_sd_and_evidence_are_the_known_ones",
     "rank1_bnn": "ensembles.test_rank1:test_with_all_else_frozen_at_one_q_of_r_is_the_conjugate_mean_field_posterior",
 }
 POINTS = ("map", "swa", "annealing")  # entries without any spread
