@@ -159,10 +159,13 @@ def problem_from(header: Mapping[str, Any], tensors: Tensors, *, model: nn.Modul
 def _model_from(spec: Mapping[str, Any], *, dtype: torch.dtype, module: nn.Module | None) -> Model:
     """The model of a file's header: by name, around the module handed in, or derived from such a one."""
     with header_read():
+        nested = spec.get("inner") if "derived" in spec else None
+    inner = None if nested is None else _model_from(nested, dtype=dtype, module=module)  # which may ask for its module
+    with header_read():
         shape = tuple(whole(n, "an entry of input_shape") for n in spec["input_shape"])
         n_outputs = whole(spec["n_outputs"], "n_outputs")
         if "derived" in spec:
-            return derived_from_json(spec, lambda inner: _model_from(inner, dtype=dtype, module=module))
+            return derived_from_json(spec, inner)
         if spec["spec"] is not None:
             return named_model(spec["spec"], shape, n_outputs)
         integers, name = bool(spec["integers"]), str(spec["module"])

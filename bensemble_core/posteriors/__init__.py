@@ -17,6 +17,7 @@ from bensemble_core.posteriors.ensembles.deep import DeepEnsemble
 from bensemble_core.posteriors.ensembles.rank1 import Rank1BNN
 from bensemble_core.posteriors.ensembles.snapshot import SnapshotEnsemble
 from bensemble_core.posteriors.function_space.gp import GaussianProcess
+from bensemble_core.posteriors.function_space.vip import VIP
 from bensemble_core.posteriors.importance import Importance
 from bensemble_core.posteriors.laplace.laplace import Laplace
 from bensemble_core.posteriors.moment_matching.pbp import PBP
@@ -50,6 +51,7 @@ POSTERIORS: dict[str, type[Any]] = {
     "metropolis": Metropolis,
     "annealing": Annealing,
     "gp": GaussianProcess,
+    "vip": VIP,
 }
 options.document(*POSTERIORS.values())
 
@@ -63,6 +65,7 @@ __all__ = [
     "SGLD",
     "SWA",
     "SWAG",
+    "VIP",
     "Annealing",
     "BatchEnsemble",
     "DeepEnsemble",

@@ -1,4 +1,5 @@
-"""Posteriors over functions: Gaussian-process regression.
+"""Posteriors over functions: `gp`, Gaussian-process regression, and `vip`, regression over functions of the network.
 
-From outside use `gp`; `evidence` is the regression itself and how its hyper-parameters are found.
+From outside use the classes, through the registry. `evidence` is the regression of `gp`, and how its hyper-parameters
+are found.
 """
