@@ -34,10 +34,12 @@ from bensemble_core.posteriors import (
     SGLD,
     SWA,
     SWAG,
+    VIP,
     VOGN,
     Annealing,
     BatchEnsemble,
     DeepEnsemble,
+    GaussianProcess,
     Importance,
     Laplace,
     MCDropout,
@@ -57,7 +59,7 @@ from bensemble_core.predictive import (
     metrics,
 )
 from bensemble_core.predictive.calibration import Calibration, calibrate
-from bensemble_core.priors import DoubleExponential, Normal, StudentT
+from bensemble_core.priors import GP, DoubleExponential, Normal, StudentT
 from bensemble_core.ranking import Ranking, choose, conclude, rank, score, score_columns
 from bensemble_core.tuning import Trial, Tuned, tune
 from bensemble_core.types import Data, Diagnostics, Family, Posterior, Problem
@@ -69,6 +71,7 @@ except PackageNotFoundError:  # imported from a folder that was never installed
 
 __all__ = [
     "ACQUISITIONS",
+    "GP",
     "HMC",
     "LIKELIHOODS",
     "MAP",
@@ -81,6 +84,7 @@ __all__ = [
     "SGLD",
     "SWA",
     "SWAG",
+    "VIP",
     "VOGN",
     "Annealing",
     "BatchEnsemble",
@@ -98,6 +102,7 @@ __all__ = [
     "Fitted",
     "Gaussian",
     "GaussianPredictive",
+    "GaussianProcess",
     "HeteroscedasticGaussian",
     "Importance",
     "InvalidData",

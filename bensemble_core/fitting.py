@@ -27,6 +27,7 @@ from bensemble_core.types import (
     Analytic,
     Augment,
     Bounds,
+    Brackets,
     Checks,
     Data,
     Diagnoses,
@@ -43,6 +44,7 @@ from bensemble_core.types import (
     Tensors,
     Unfolds,
     Updates,
+    over,
     silent,
 )
 
@@ -157,17 +159,34 @@ class Fitted(Described):
         """
         if not isinstance(self.posterior, Bounds):
             raise InvalidOption(f"{self.posterior.name} has no bound on the evidence; mfvi, renyi and vogn have")
+        own = self._fitted_rows(data, samples)
+        rng = generator(seed, _SAMPLE)
+        with indices_checked(self.problem):
+            return self.posterior.bound(self.problem, self.state, own, samples=samples, rng=rng)
+
+    @own_modes()
+    def bracket(self, data: AnyData | None = None, *, samples: int = 100, seed: int = 0) -> tuple[float, float]:
+        """Two numbers, in nats and the units of y, between which the method's bound on log p(D) lies.
+
+        Where the entropy of the approximation has no closed form (sivi), it is known from below and from above; the
+        lower number is what `bound` gives. Arguments as there.
+        """
+        if not isinstance(self.posterior, Brackets):
+            raise InvalidOption(f"{self.posterior.name} has no bracket on its bound; sivi has")
+        own = self._fitted_rows(data, samples)
+        with indices_checked(self.problem):
+            return self.posterior.bracket(self.problem, self.state, own, samples=samples, rng=generator(seed, _SAMPLE))
+
+    def _fitted_rows(self, data: AnyData | None, samples: int) -> Data:
+        """The rows that a bound is about, as the posterior is given them."""
         if options.whole(samples, "samples") < 1:
-            raise InvalidOption(f"bound needs at least 1 draw, got {samples}")
+            raise InvalidOption(f"a bound needs at least 1 draw, got {samples}")
         rows = self.data if data is None else as_data(data)
         if rows is None:
             raise InvalidData("this Fitted was read from a file, which does not hold its rows; pass data=(x, y)")
         if data is None and self.n_latest is not None:
             rows = rows.take(slice(-self.n_latest, None))
-        own = encoded(self.posterior, self.problem, rows, _device(self.state))
-        rng = generator(seed, _SAMPLE)
-        with indices_checked(self.problem):
-            return self.posterior.bound(self.problem, self.state, own, samples=samples, rng=rng)
+        return encoded(self.posterior, self.problem, rows, _device(self.state))
 
     @property
     def log_evidence(self) -> float:
@@ -241,6 +260,7 @@ def fit(
         y. Of "gaussian" the noise is learnt.
     prior: on every weight of the network; default `bc.Normal(scale=1.0)`; None is maximum likelihood. Or
         `bc.DoubleExponential(scale=…)` (L1) or `bc.StudentT(df=…, scale=…)`, which methods that need a Normal refuse.
+        Of a posterior over functions (gp) `bc.GP(lengthscale=…, scale=…)`.
     seed: the same seed gives the same bits on the same machine; default 0.
     standardise: inputs and numbers y to mean 0 and sd 1 inside the ensemble; default true, except where the weights of
         a module are taken as they are (epochs=0).
@@ -400,6 +420,17 @@ def _warm_state(warm: Fitted | Tensors | None, posterior: Posterior) -> Tensors 
 
 
 def _refuse_unsuitable(posterior: Posterior, problem: Problem) -> None:
+    prior = problem.prior
+    if over(prior) == "functions" and over(posterior) == "weights":
+        raise InvalidOption(
+            f"{posterior.name} infers the weights of a network, and {type(prior).__name__} is a prior over functions; "
+            "pass prior=Normal(scale=…), or take a posterior over functions, such as gp"
+        )
+    if over(posterior) == "functions" and over(prior) == "weights" and prior not in (None, DEFAULT_PRIOR):
+        raise InvalidOption(
+            f"{posterior.name} infers functions and has no use for a prior over weights, {prior}; pass a prior over "
+            "functions, GP(lengthscale=…, scale=…), or leave it out"
+        )
     if isinstance(posterior, Checks):
         posterior.check(problem)
 

@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from bensemble_core.errors import BensembleError, InvalidFile, InvalidModel
 from bensemble_core.likelihoods import likelihood_from_json
 from bensemble_core.models import ModuleSpec, adopt, named_model
+from bensemble_core.models.derived import derived_from_json
 from bensemble_core.models.spec import LARGEST_ROW, outline
 from bensemble_core.options import whole
 from bensemble_core.priors import prior_from_json
-from bensemble_core.types import Problem, Scaling, Shapes, Tensors
+from bensemble_core.types import Model, Problem, Scaling, Shapes, Tensors
 
 FORMAT = 1  # version of the files
 _KEY = "bensemble"
@@ -152,17 +153,30 @@ def problem_from(header: Mapping[str, Any], tensors: Tensors, *, model: nn.Modul
                 f"the header is at odds with itself: {n_outputs} network outputs, and a likelihood of "
                 f"{common['likelihood'].n_outputs}"
             )
+    return Problem(model=_model_from(spec, dtype=dtype, module=model), **common)
+
+
+def _model_from(spec: Mapping[str, Any], *, dtype: torch.dtype, module: nn.Module | None) -> Model:
+    """The model of a file's header: by name, around the module handed in, or derived from such a one."""
+    with header_read():
+        nested = spec.get("inner") if "derived" in spec else None
+    inner = None if nested is None else _model_from(nested, dtype=dtype, module=module)  # which may ask for its module
+    with header_read():
+        shape = tuple(whole(n, "an entry of input_shape") for n in spec["input_shape"])
+        n_outputs = whole(spec["n_outputs"], "n_outputs")
+        if "derived" in spec:
+            return derived_from_json(spec, inner)
         if spec["spec"] is not None:
-            return Problem(model=named_model(spec["spec"], shape, n_outputs), **common)
+            return named_model(spec["spec"], shape, n_outputs)
         integers, name = bool(spec["integers"]), str(spec["module"])
-    if model is None:
+    if module is None:
         raise InvalidModel(
             f"the file holds the tensors of a {name}, not its code; pass the module: load(path, model=net)"
         )
-    adopted = adopt(model, shape, dtype=dtype, integers=integers)
+    adopted = adopt(module, shape, dtype=dtype, integers=integers)
     if adopted.n_outputs != n_outputs:
         raise InvalidModel(f"expected a module with {n_outputs} outputs, got {adopted.n_outputs}")
-    return Problem(model=adopted, **common)
+    return adopted
 
 
 def _scaling_from(found: Tensors, shape: tuple[int, ...], dtype: torch.dtype) -> Scaling | None:

@@ -1,17 +1,18 @@
-"""Priors over the network's raw parameters, the same for every weight and bias, and independent."""
+"""Priors over the network's raw parameters, independent and the same for every one, and over functions."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final, get_args
 
 import torch
 from torch import Tensor
 
-from bensemble_core.errors import InvalidOption
+from bensemble_core.errors import InvalidData, InvalidOption
+from bensemble_core.kernels import KernelName, correlation, squared_distances
 from bensemble_core.options import is_number
 from bensemble_core.predictive.mixtures import LOG_2PI
-from bensemble_core.types import Prior, Tensors
+from bensemble_core.types import Over, Prior, Tensors
 
 
 def _check_above_0(what: str, value: Any) -> None:
@@ -28,6 +29,7 @@ class Normal:
     """
 
     scale: float = 1.0
+    over: ClassVar[Over] = "weights"
 
     def __post_init__(self) -> None:
         _check_above_0("Normal prior: scale is a finite standard deviation", self.scale)
@@ -52,6 +54,7 @@ class DoubleExponential:
     """
 
     scale: float = 1.0
+    over: ClassVar[Over] = "weights"
 
     def __post_init__(self) -> None:
         _check_above_0("DoubleExponential prior: scale is a finite mean of |θ|", self.scale)
@@ -77,6 +80,7 @@ class StudentT:
 
     df: float = 3.0
     scale: float = 1.0
+    over: ClassVar[Over] = "weights"
 
     def __post_init__(self) -> None:
         _check_above_0("StudentT prior: df is a finite number of degrees of freedom", self.df)
@@ -94,9 +98,72 @@ class StudentT:
         return {"name": "student_t", "df": float(self.df), "scale": float(self.scale)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class GP:
+    """A Gaussian process, a prior over functions: f ~ GP(0, scale² k(|x − x'| / lengthscale)).
+
+    lengthscale: how far apart in x values of f are alike, in the units of x handed in; one for all inputs or one each.
+    scale: the sd of f anywhere, in the units of y handed in. The mean is 0 in those units too: subtract from y what
+        you expect of it.
+    kernel: "rbf" exp(−r²/2), infinitely smooth; "matern52" (1 + √5 r + 5r²/3) exp(−√5 r), twice differentiable.
+
+    It is for posteriors over functions, such as `gp`; one over weights refuses it. Several targets are independent.
+    """
+
+    lengthscale: float | tuple[float, ...]
+    scale: float
+    kernel: KernelName = "rbf"
+    over: ClassVar[Over] = "functions"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.lengthscale, (tuple, list)):
+            object.__setattr__(self, "lengthscale", tuple(self.lengthscale))
+        lengths = self.lengthscale if isinstance(self.lengthscale, tuple) else (self.lengthscale,)
+        if not lengths or not all(is_number(length) and length > 0 for length in lengths):
+            raise InvalidOption(
+                f"GP prior: lengthscale is a finite number above 0, or one for each input, got {self.lengthscale!r}"
+            )
+        if not (is_number(self.scale) and self.scale > 0):
+            raise InvalidOption(f"GP prior: scale is a finite standard deviation above 0, got {self.scale!r}")
+        if self.kernel not in get_args(KernelName):
+            raise InvalidOption(f"GP prior: kernel is one of {', '.join(get_args(KernelName))}, got {self.kernel!r}")
+
+    def mean(self, x: Tensor) -> Tensor:
+        """0: [N, ...] -> [N, 1]."""
+        return x.new_zeros(len(x), 1, dtype=torch.float64)
+
+    def gram(self, a: Tensor, b: Tensor) -> Tensor:
+        """scale² k of flattened rows, in float64: [N, ...], [P, ...] -> [N, P]."""
+        scaled = [rows.flatten(1).to(torch.float64) / self.lengths(rows[0].numel()).to(rows.device) for rows in (a, b)]
+        return self.scale**2 * correlation(self.kernel, squared_distances(scaled[0], scaled[1]))
+
+    def lengths(self, n_inputs: int) -> Tensor:
+        """The lengthscale of every input, in float64: [D]."""
+        if isinstance(self.lengthscale, tuple) and len(self.lengthscale) != n_inputs:
+            raise InvalidData(
+                f"GP prior: rows have {n_inputs} inputs, and there are {len(self.lengthscale)} lengthscales; pass one "
+                "for each, or one number for all"
+            )
+        return torch.tensor(self.lengthscale, dtype=torch.float64).expand(n_inputs)
+
+    def log_prob(self, theta: Tensors) -> Tensor:
+        """Refused: weights have no density under it."""
+        raise InvalidOption("GP is a prior over functions and has no density of weights; pass prior=Normal(scale=…)")
+
+    def to_json(self) -> dict[str, Any]:
+        lengths = self.lengthscale
+        own = [float(length) for length in lengths] if isinstance(lengths, tuple) else float(lengths)
+        return {"name": "gp", "lengthscale": own, "scale": float(self.scale), "kernel": self.kernel}
+
+
 DEFAULT_PRIOR: Final = Normal(scale=1.0)  # itself, where the caller named none; an equal one of the caller's is another
 
-PRIORS: dict[str, type[Any]] = {"normal": Normal, "double_exponential": DoubleExponential, "student_t": StudentT}
+PRIORS: dict[str, type[Any]] = {
+    "normal": Normal,
+    "double_exponential": DoubleExponential,
+    "student_t": StudentT,
+    "gp": GP,
+}
 
 
 def checked_prior(prior: Prior | None) -> Prior | None:

@@ -23,7 +23,7 @@ from bensemble_core.likelihoods import Categorical, likelihood_named
 from bensemble_core.models import MODELS
 from bensemble_core.posteriors import named_posterior
 from bensemble_core.predictive import metrics
-from bensemble_core.priors import DEFAULT_PRIOR, PRIORS
+from bensemble_core.priors import DEFAULT_PRIOR
 from bensemble_core.problem import AnyData, AnyModel, as_data
 from bensemble_core.randomness import count_held_out, derive, permutation
 from bensemble_core.training.descent import Descent
@@ -39,6 +39,7 @@ from bensemble_core.types import (
     Report,
     Snapshot,
     Tensors,
+    over,
     silent,
 )
 
@@ -186,7 +187,7 @@ def tune(
 def search_space(posterior: Posterior, prior: Prior | None) -> dict[str, Sequence[Any]]:
     """The ranges that `tune` searches where it is given none: {setting: range}, which may be empty."""
     found = _declared(posterior)
-    if isinstance(prior, tuple(PRIORS.values())):
+    if prior is not None and over(prior) == over(posterior) == "weights" and hasattr(prior, "scale"):
         found["prior.scale"] = PRIOR_SCALE
     return found
 

@@ -155,11 +155,40 @@ class Likelihood(Protocol):
     def to_json(self) -> dict[str, Any]: ...
 
 
+Over: TypeAlias = Literal["weights", "functions"]
+
+
+def over(entry: object) -> Over:
+    """What a prior or a posterior is over, as its class says by `over: ClassVar[Over]`; weights, unless it says so."""
+    found: Over = getattr(entry, "over", "weights")
+    return found
+
+
 class Prior(Protocol):
-    """p(θ) over the raw parameters of the network (not over the likelihood's own)."""
+    """p(θ) over the raw parameters of the network (not over the likelihood's own).
+
+    One whose class has `over = "functions"` is a `FunctionPrior`; its `log_prob` is there to refuse.
+    """
 
     def log_prob(self, theta: Tensors) -> Tensor:
         """Named [M, ...] tensors -> [M]."""
+        ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+@runtime_checkable
+class FunctionPrior(Protocol):
+    """p(f) by the mean and covariance of f at any rows, in the units of x and y that were handed in."""
+
+    over: ClassVar[Over]
+
+    def mean(self, x: Tensor) -> Tensor:
+        """[N, ...] -> [N, 1], the same for every target."""
+        ...
+
+    def gram(self, a: Tensor, b: Tensor) -> Tensor:
+        """Covariance of f between rows: [N, ...], [P, ...] -> [N, P]."""
         ...
 
     def to_json(self) -> dict[str, Any]: ...
@@ -215,7 +244,8 @@ class Posterior(Protocol):
 
     `aims` says what the draws converge to on a linear-Gaussian problem: the exact posterior, the best factorised one,
     or nothing (a point, a fixed number of members, or a spread with no such promise). Data handed to `fit` is
-    standardised by `problem`.
+    standardised by `problem`. A class with `over = "functions"` infers functions, not the weights of the network; it
+    is fitted with a prior over functions or, where the caller named none, finds its own.
     """
 
     aims: ClassVar[Aim]
@@ -296,6 +326,15 @@ class Bounds(Protocol):
     """A posterior with a bound on log p(D), or an estimate of one: `Fitted.bound` gives it."""
 
     def bound(self, problem: Problem, state: Tensors, data: Data, *, samples: int, rng: torch.Generator) -> float: ...
+
+
+@runtime_checkable
+class Brackets(Protocol):
+    """A posterior whose bound is itself known between two numbers: `Fitted.bracket` gives them."""
+
+    def bracket(
+        self, problem: Problem, state: Tensors, data: Data, *, samples: int, rng: torch.Generator
+    ) -> tuple[float, float]: ...
 
 
 @runtime_checkable

@@ -107,8 +107,8 @@ def adopt(module: nn.Module, input_shape: tuple[int, ...], *, dtype: torch.dtype
 
 
 def outline(model: Model) -> nn.Module:
-    """The skeleton for its names, shapes and layers alone: one that is built by name holds no numbers (device meta)."""
-    if not isinstance(model, ModelSpec):
+    """The skeleton for its names, shapes and layers alone: only a caller's module holds numbers (others: meta)."""
+    if isinstance(model, ModuleSpec):
         return model.skeleton()
     with torch.device("meta"):
         return model.skeleton()

@@ -16,6 +16,8 @@ from bensemble_core.posteriors.ensembles.batch_ensemble import BatchEnsemble
 from bensemble_core.posteriors.ensembles.deep import DeepEnsemble
 from bensemble_core.posteriors.ensembles.rank1 import Rank1BNN
 from bensemble_core.posteriors.ensembles.snapshot import SnapshotEnsemble
+from bensemble_core.posteriors.function_space.gp import GaussianProcess
+from bensemble_core.posteriors.function_space.vip import VIP
 from bensemble_core.posteriors.importance import Importance
 from bensemble_core.posteriors.laplace.laplace import Laplace
 from bensemble_core.posteriors.moment_matching.pbp import PBP
@@ -50,6 +52,8 @@ POSTERIORS: dict[str, type[Any]] = {
     "sghmc": SGHMC,
     "metropolis": Metropolis,
     "annealing": Annealing,
+    "gp": GaussianProcess,
+    "vip": VIP,
 }
 options.document(*POSTERIORS.values())
 
@@ -63,10 +67,12 @@ __all__ = [
     "SGLD",
     "SWA",
     "SWAG",
+    "VIP",
     "VOGN",
     "Annealing",
     "BatchEnsemble",
     "DeepEnsemble",
+    "GaussianProcess",
     "Importance",
     "Laplace",
     "MCDropout",

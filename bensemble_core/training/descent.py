@@ -33,7 +33,7 @@ from bensemble_core.training.early_stopping import have_stopped, hold_out, remem
 from bensemble_core.training.max_norm import limit, limited_weights
 from bensemble_core.training.objectives import Batch, Objective, log_joint
 from bensemble_core.training.resuming import numbers_of, restore, stamp, words_of
-from bensemble_core.types import Data, Problem, Report, Tensors, Transform, silent
+from bensemble_core.types import Data, Over, Problem, Report, Tensors, Transform, silent
 
 Schedule: TypeAlias = Callable[[float], float]  # share of the steps done -> factor on the learning rate
 Watch: TypeAlias = Callable[[int, Tensors, Tensors, dict[str, Tensor]], None]  # epoch, θ, fixed, what is kept
@@ -50,6 +50,7 @@ class Descent:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     batches: ClassVar[bool] = True
+    over: ClassVar[Over] = "weights"
     epochs: int = field(default=100, metadata={"ge": 0, "le": 1_000_000, "description": "passes over the rows"})
     batch_size: int = field(default=64, metadata={"ge": 1, "le": 1_000_000, "description": "rows a step; ≥ N is all"})
     lr: float = field(

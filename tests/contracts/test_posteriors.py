@@ -32,6 +32,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "metropolis": CHAINS,
     "annealing": {"steps": 10, "chains": 2, "map_epochs": 2},
     "importance": {"samples": 200, **SMALL},
+    "gp": {"starts": 2, "steps": 20, "frequencies": 32},
+    "vip": {"functions": 6, "steps": 10},
 }
 MODELS: dict[str, Any] = {
     "mlp": {"name": "mlp", "hidden": [6]},
@@ -39,6 +41,8 @@ MODELS: dict[str, Any] = {
 }
 REGRESSION: dict[str, Any] = {  # entries that are for numbers only, with a module they are for
     "pbp": nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 1)),
+    "gp": nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)),
+    "vip": nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 1)),
 }
 
 
@@ -63,6 +67,8 @@ OF_ITS_OWN = {  # the test against a known answer of an entry that aims at nothi
     "pbp": "moment_matching.test_pbp:test_one_pass_over_one_hot_rows_is_the_exact_posterior",
     "batch_ensemble": "ensembles.test_batch_ensemble:test_members_are_dense_networks_with_rank_one_products",
     "annealing": "sampling.test_samplers:test_annealing_ends_at_the_map",
+    "gp": "function_space.test_gp:test_mean_sd_and_evidence_are_the_known_ones",
+    "vip": "function_space.test_vip:test_it_is_gp_regression_with_the_kernel_of_its_own_functions",
     "rank1_bnn": "ensembles.test_rank1:test_with_all_else_frozen_at_one_q_of_r_is_the_conjugate_mean_field_posterior",
 }
 POINTS = ("map", "swa", "annealing")  # entries without any spread

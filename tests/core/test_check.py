@@ -12,6 +12,7 @@ from bensemble_core.ensemble.members import layers_called
 from bensemble_core.models import named_model
 from bensemble_core.models.spec import adopt, outline
 from bensemble_core.types import Checks
+from tests.contracts.test_posteriors import REGRESSION, known, small
 
 MLP: dict[str, Any] = {"name": "mlp", "hidden": [5]}
 FROZEN = nn.Sequential(nn.Linear(4, 3).requires_grad_(False), nn.ReLU(), nn.Linear(3, 2).requires_grad_(False))
@@ -103,7 +104,7 @@ def test_what_does_not_suit_is_refused_by_check_and_by_fit_alike(
 @pytest.mark.parametrize("model", ["mlp", "conv", "residual"])
 def test_what_suits_passes(method: str, model: str) -> None:
     shape = [1, 6, 6] if model != "mlp" else [4]
-    if method == "pbp":
+    if method in REGRESSION:
         bc.check(method, {"name": "mlp"}, likelihood="gaussian", input_shape=shape)
     else:
         bc.check(method, {"name": model}, likelihood=bc.Categorical(n_classes=3), input_shape=shape)
@@ -169,12 +170,12 @@ def curvature_by_hand(fitted: bc.Fitted, x: Tensor) -> dict[str, Tensor]:
 @pytest.mark.parametrize("method", [*bc.POSTERIORS])
 def test_parametrised_layers_are_fitted_or_refused_with_advice(method: str) -> None:
     x, y = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 2
-    options: dict[str, Any] = {"epochs": 2}
+    options: dict[str, Any] = known(method, {"epochs": 2}) or small(method)
     options |= {"swag": {"rank": 0}, "multi_swag": {"rank": 0}, "snapshot_ensemble": {"cycles": 2}}.get(method, {})
     try:
         bc.fit(method, Curved(), (x, y), likelihood="categorical", **options).sample(2).predict(x)
     except bc.BensembleError as refused:
-        assert method == "pbp" or "use predictive" in str(refused)  # noqa: PT017
+        assert method in REGRESSION or "use predictive" in str(refused)  # noqa: PT017
 
 
 def test_a_module_that_cannot_be_copied_is_refused() -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import bensemble_core as bc
 from bensemble_core import io
+from tests.contracts.test_posteriors import REGRESSION, known, small
 
 
 def data() -> tuple[Tensor, Tensor]:
@@ -27,7 +28,7 @@ OPTIONS: dict[str, Any] = {"snapshot_ensemble": {"cycles": 2}, "swag": {"rank": 
 
 
 LIKELIHOODS: list[Any] = ["categorical", bc.Gaussian(), bc.HeteroscedasticGaussian()]
-PAIRS = [(m, p) for m in bc.POSTERIORS for p in LIKELIHOODS if m != "pbp" or p == bc.Gaussian()]
+PAIRS = [(m, p) for m in bc.POSTERIORS for p in LIKELIHOODS if m not in REGRESSION or p == bc.Gaussian()]
 
 
 @pytest.mark.parametrize(("method", "likelihood"), PAIRS)
@@ -36,7 +37,7 @@ def test_fitted_and_ensemble_predict_the_same_bits_after_a_file_a_copy_and_a_pic
 ) -> None:
     x, y = data()
     y = (y > 1).long() if likelihood == "categorical" else y
-    options = {"epochs": 2, **OPTIONS.get(method, {})}
+    options = OPTIONS.get(method, {}) | known(method, {"epochs": 2}) or small(method)
     fitted = bc.fit(method, {"name": "mlp", "hidden": [6]}, (x, y), likelihood=likelihood, seed=4, **options)
     fitted.save(tmp_path / "f.safetensors")
     again = bc.load(tmp_path / "f.safetensors")

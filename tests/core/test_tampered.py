@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import bensemble_core as bc
 from bensemble_core import io
+from tests.contracts.test_posteriors import known, small
 
 HUGE = 10**12
 Tensors = dict[str, Tensor]
@@ -24,7 +25,7 @@ def rows() -> tuple[Tensor, Tensor]:
 
 
 def fitted(method: str = "map", **options: Any) -> bc.Fitted:
-    options = {"epochs": 4, **OPTIONS.get(method, {}), **options}
+    options = (known(method, {"epochs": 4}) or small(method)) | OPTIONS.get(method, {}) | options
     return bc.fit(method, {"name": "mlp", "hidden": [6]}, rows(), likelihood="gaussian", **options)
 
 

@@ -24,6 +24,7 @@ from bensemble_core.types import (
     Aim,
     Data,
     Diagnostics,
+    Over,
     Problem,
     Report,
     Shapes,
@@ -51,6 +52,7 @@ class Chained:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     aims: ClassVar[Aim] = "exact"
     batches: ClassVar[bool] = False
+    over: ClassVar[Over] = "weights"
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = False
 
