@@ -25,6 +25,7 @@ from bensemble_core.io import load_tensors, save_tensors
 from bensemble_core.likelihoods import LIKELIHOODS, Categorical, Gaussian, HeteroscedasticGaussian
 from bensemble_core.models import MODELS, ModelSpec, count_parameters
 from bensemble_core.posteriors import (
+    BBVI,
     HMC,
     MAP,
     MFVI,
@@ -68,6 +69,7 @@ except PackageNotFoundError:  # imported from a folder that was never installed
 
 __all__ = [
     "ACQUISITIONS",
+    "BBVI",
     "HMC",
     "LIKELIHOODS",
     "MAP",

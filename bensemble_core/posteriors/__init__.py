@@ -24,6 +24,7 @@ from bensemble_core.posteriors.sampling.hmc import HMC
 from bensemble_core.posteriors.sampling.metropolis import Annealing, Metropolis
 from bensemble_core.posteriors.sampling.sghmc import SGHMC
 from bensemble_core.posteriors.sampling.sgld import SGLD
+from bensemble_core.posteriors.variational.bbvi import BBVI
 from bensemble_core.posteriors.variational.mfvi import MFVI, prune
 from bensemble_core.posteriors.variational.renyi import Renyi
 from bensemble_core.types import Posterior
@@ -40,6 +41,7 @@ POSTERIORS: dict[str, type[Any]] = {
     "importance": Importance,
     "mfvi": MFVI,
     "renyi": Renyi,
+    "bbvi": BBVI,
     "pbp": PBP,
     "batch_ensemble": BatchEnsemble,
     "rank1_bnn": Rank1BNN,
@@ -52,6 +54,7 @@ POSTERIORS: dict[str, type[Any]] = {
 options.document(*POSTERIORS.values())
 
 __all__ = [
+    "BBVI",
     "HMC",
     "MAP",
     "MFVI",
