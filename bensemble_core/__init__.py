@@ -27,6 +27,7 @@ from bensemble_core.models import MODELS, ModelSpec, count_parameters
 from bensemble_core.posteriors import (
     BBVI,
     HMC,
+    HVI,
     MAP,
     MFVI,
     PBP,
@@ -71,6 +72,7 @@ __all__ = [
     "ACQUISITIONS",
     "BBVI",
     "HMC",
+    "HVI",
     "LIKELIHOODS",
     "MAP",
     "MFVI",

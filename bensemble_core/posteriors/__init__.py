@@ -16,6 +16,7 @@ from bensemble_core.posteriors.ensembles.batch_ensemble import BatchEnsemble
 from bensemble_core.posteriors.ensembles.deep import DeepEnsemble
 from bensemble_core.posteriors.ensembles.rank1 import Rank1BNN
 from bensemble_core.posteriors.ensembles.snapshot import SnapshotEnsemble
+from bensemble_core.posteriors.implicit.hvi import HVI
 from bensemble_core.posteriors.importance import Importance
 from bensemble_core.posteriors.laplace.laplace import Laplace
 from bensemble_core.posteriors.moment_matching.pbp import PBP
@@ -42,6 +43,7 @@ POSTERIORS: dict[str, type[Any]] = {
     "mfvi": MFVI,
     "renyi": Renyi,
     "bbvi": BBVI,
+    "hvi": HVI,
     "pbp": PBP,
     "batch_ensemble": BatchEnsemble,
     "rank1_bnn": Rank1BNN,
@@ -56,6 +58,7 @@ options.document(*POSTERIORS.values())
 __all__ = [
     "BBVI",
     "HMC",
+    "HVI",
     "MAP",
     "MFVI",
     "PBP",

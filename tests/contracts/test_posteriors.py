@@ -49,6 +49,7 @@ LINEAR: dict[str, dict[str, Any]] = {  # what else it takes to reach what an ent
     "importance": {"samples": 20_000},
     "snapshot_ensemble": {"cycles": 2, "epochs": 1500},  # each cycle has to arrive
     "bbvi": {"samples": 1000},
+    "hvi": {"samples": 100},
     "hmc": {"chains": 40, "samples": 100, "warmup": 200},
     "sgld": {"chains": 100, "samples": 50, "warmup": 200, "preconditioner": "none", "lr": 0.005},
     "sghmc": {"chains": 100, "samples": 50, "warmup": 200, "preconditioner": "none", "lr": 0.05},
