@@ -17,6 +17,8 @@ from bensemble_core.posteriors.ensembles.deep import DeepEnsemble
 from bensemble_core.posteriors.ensembles.rank1 import Rank1BNN
 from bensemble_core.posteriors.ensembles.snapshot import SnapshotEnsemble
 from bensemble_core.posteriors.implicit.hvi import HVI
+from bensemble_core.posteriors.implicit.sivi import SIVI
+from bensemble_core.posteriors.implicit.uivi import UIVI
 from bensemble_core.posteriors.importance import Importance
 from bensemble_core.posteriors.laplace.laplace import Laplace
 from bensemble_core.posteriors.moment_matching.pbp import PBP
@@ -44,6 +46,8 @@ POSTERIORS: dict[str, type[Any]] = {
     "renyi": Renyi,
     "bbvi": BBVI,
     "hvi": HVI,
+    "sivi": SIVI,
+    "uivi": UIVI,
     "pbp": PBP,
     "batch_ensemble": BatchEnsemble,
     "rank1_bnn": Rank1BNN,
@@ -65,8 +69,10 @@ __all__ = [
     "POSTERIORS",
     "SGHMC",
     "SGLD",
+    "SIVI",
     "SWA",
     "SWAG",
+    "UIVI",
     "Annealing",
     "BatchEnsemble",
     "DeepEnsemble",

@@ -36,7 +36,7 @@ def mixing_gains(log_ratios: Tensor) -> tuple[Tensor, Tensor]:
     difference, and −log (1/K) Σ_k exp(·), whose mean is at least that. K = 0 has no second.
     """
     k = log_ratios.shape[-1]
-    own = torch.cat([torch.zeros_like(log_ratios[..., :1]), log_ratios], -1)
+    own = torch.cat([log_ratios.new_zeros(*log_ratios.shape[:-1], 1), log_ratios], -1)
     lower = math.log(k + 1) - own.logsumexp(-1)
     return lower, (math.log(k) - log_ratios.logsumexp(-1) if k else torch.full_like(lower, math.inf))
 
@@ -47,8 +47,7 @@ def entropy_bracket(q: Mixture, draws: Draws, n_mixing: int, seed: int) -> tuple
     rng, lower, upper = generator(seed), 0.0, 0.0
     with torch.no_grad():
         for first in range(0, len(draws.z), at_once):
-            part = slice(first, first + at_once)
-            some = Draws(z=draws.z[part], h=draws.h[part], epsilon=draws.epsilon[part], weights=draws.weights[part])
+            some = draws.take(slice(first, first + at_once))
             ratios = q.log_ratios(some, q.bend(q.draw_z(len(some.z), n_mixing, rng=rng)))
             low, high = mixing_gains(ratios)
             lower, upper = lower + float(low.sum()), upper + float(high.sum())

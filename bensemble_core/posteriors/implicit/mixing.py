@@ -50,7 +50,7 @@ class Mixed(Descent):
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = True
 
-    rank: int = field(default=10, metadata={"ge": 1, "le": 1000, "description": "size of the hidden z"})
+    rank: int = field(default=5, metadata={"ge": 1, "le": 1000, "description": "size of the hidden z"})
     hidden: int = field(
         default=20,
         metadata={"ge": 0, "le": 1000, "description": "units of the network h that bends z; 0 is the identity"},
@@ -204,14 +204,18 @@ class Mixed(Descent):
 
 
 class Bend(nn.Module):
-    """h(z) = z + W₂ tanh(W₁ z + b₁) + b₂, which starts as the identity: [S, R] -> [S, R]."""
+    """h(z) = z + W₂ tanh(W₁ z + b₁) + b₂: [..., R] -> [..., R].
+
+    It starts bent: where it starts as the identity, q may end as a Gaussian at which bends gain nothing.
+    """
 
     def __init__(self, rank: int, hidden: int) -> None:
         super().__init__()
         self.inner = nn.Linear(rank, hidden)
         self.outer = nn.Linear(hidden, rank)
-        nn.init.zeros_(self.outer.weight)
-        nn.init.zeros_(self.outer.bias)
+        nn.init.normal_(self.inner.weight)
+        nn.init.normal_(self.inner.bias)
+        nn.init.normal_(self.outer.weight, std=1 / math.sqrt(hidden))
 
     def forward(self, z: Tensor) -> Tensor:
         bent: Tensor = z + self.outer(self.inner(z).tanh())
@@ -226,6 +230,14 @@ class Draws:
     h: Tensor  # [S, R]
     epsilon: Tensor  # [S, P]
     weights: Tensor  # [S, P]
+
+    def detach(self) -> "Draws":
+        """The same draws, with no gradient through them."""
+        return Draws(z=self.z, h=self.h.detach(), epsilon=self.epsilon, weights=self.weights.detach())
+
+    def take(self, part: slice) -> "Draws":
+        """Some of them."""
+        return Draws(z=self.z[part], h=self.h[part], epsilon=self.epsilon[part], weights=self.weights[part])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
