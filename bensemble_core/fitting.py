@@ -157,7 +157,9 @@ class Fitted(Described):
         those.
         """
         if not isinstance(self.posterior, Bounds):
-            raise InvalidOption(f"{self.posterior.name} has no bound on the evidence; mfvi and renyi have")
+            raise InvalidOption(
+                f"{self.posterior.name} has no bound on the evidence; mfvi, renyi, bbvi, hvi, sivi and uivi have"
+            )
         own = self._fitted_rows(data, samples)
         rng = generator(seed, _SAMPLE)
         with indices_checked(self.problem):

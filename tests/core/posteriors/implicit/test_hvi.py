@@ -59,7 +59,7 @@ def test_with_a_rank_that_suffices_the_bound_is_the_evidence_and_mean_field_stay
 
 
 def test_a_network_in_h_learns_a_reverse_model_and_stays_below_the_evidence() -> None:
-    bound = fit_correlated("hvi", hidden=8, epochs=300).bound(samples=1000)
+    bound = fit_correlated("hvi", hidden=8, epochs=150).bound(samples=1000)
     assert log_evidence() - 0.4 < bound < log_evidence() + 0.01
 
 
