@@ -25,15 +25,19 @@ from bensemble_core.io import load_tensors, save_tensors
 from bensemble_core.likelihoods import LIKELIHOODS, Categorical, Gaussian, HeteroscedasticGaussian
 from bensemble_core.models import MODELS, ModelSpec, count_parameters
 from bensemble_core.posteriors import (
+    BBVI,
     HMC,
+    HVI,
     MAP,
     MFVI,
     PBP,
     POSTERIORS,
     SGHMC,
     SGLD,
+    SIVI,
     SWA,
     SWAG,
+    UIVI,
     VIP,
     VOGN,
     Annealing,
@@ -71,8 +75,10 @@ except PackageNotFoundError:  # imported from a folder that was never installed
 
 __all__ = [
     "ACQUISITIONS",
+    "BBVI",
     "GP",
     "HMC",
+    "HVI",
     "LIKELIHOODS",
     "MAP",
     "MFVI",
@@ -82,8 +88,10 @@ __all__ = [
     "SELECTIONS",
     "SGHMC",
     "SGLD",
+    "SIVI",
     "SWA",
     "SWAG",
+    "UIVI",
     "VIP",
     "VOGN",
     "Annealing",

@@ -158,7 +158,7 @@ class Fitted(Described):
         those.
         """
         if not isinstance(self.posterior, Bounds):
-            raise InvalidOption(f"{self.posterior.name} has no bound on the evidence; mfvi, renyi and vogn have")
+            raise InvalidOption(f"{self.posterior.name} has no bound on the evidence; mfvi, renyi, hvi and others have")
         own = self._fitted_rows(data, samples)
         rng = generator(seed, _SAMPLE)
         with indices_checked(self.problem):

@@ -18,6 +18,9 @@ from bensemble_core.posteriors.ensembles.rank1 import Rank1BNN
 from bensemble_core.posteriors.ensembles.snapshot import SnapshotEnsemble
 from bensemble_core.posteriors.function_space.gp import GaussianProcess
 from bensemble_core.posteriors.function_space.vip import VIP
+from bensemble_core.posteriors.implicit.hvi import HVI
+from bensemble_core.posteriors.implicit.sivi import SIVI
+from bensemble_core.posteriors.implicit.uivi import UIVI
 from bensemble_core.posteriors.importance import Importance
 from bensemble_core.posteriors.laplace.laplace import Laplace
 from bensemble_core.posteriors.moment_matching.pbp import PBP
@@ -26,6 +29,7 @@ from bensemble_core.posteriors.sampling.hmc import HMC
 from bensemble_core.posteriors.sampling.metropolis import Annealing, Metropolis
 from bensemble_core.posteriors.sampling.sghmc import SGHMC
 from bensemble_core.posteriors.sampling.sgld import SGLD
+from bensemble_core.posteriors.variational.bbvi import BBVI
 from bensemble_core.posteriors.variational.mfvi import MFVI, prune
 from bensemble_core.posteriors.variational.renyi import Renyi
 from bensemble_core.posteriors.variational.vogn import VOGN
@@ -44,6 +48,10 @@ POSTERIORS: dict[str, type[Any]] = {
     "mfvi": MFVI,
     "renyi": Renyi,
     "vogn": VOGN,
+    "bbvi": BBVI,
+    "hvi": HVI,
+    "sivi": SIVI,
+    "uivi": UIVI,
     "pbp": PBP,
     "batch_ensemble": BatchEnsemble,
     "rank1_bnn": Rank1BNN,
@@ -58,15 +66,19 @@ POSTERIORS: dict[str, type[Any]] = {
 options.document(*POSTERIORS.values())
 
 __all__ = [
+    "BBVI",
     "HMC",
+    "HVI",
     "MAP",
     "MFVI",
     "PBP",
     "POSTERIORS",
     "SGHMC",
     "SGLD",
+    "SIVI",
     "SWA",
     "SWAG",
+    "UIVI",
     "VIP",
     "VOGN",
     "Annealing",

@@ -38,7 +38,7 @@ from bensemble_core.posteriors.gaussian import (
 from bensemble_core.posteriors.head import find_head, head_alone
 from bensemble_core.posteriors.laplace.laplace import Laplace
 from bensemble_core.posteriors.laplace.state import from_state
-from bensemble_core.posteriors.sampling.target import Layout, LogPosterior
+from bensemble_core.posteriors.log_posterior import Layout, LogPosterior
 from bensemble_core.posteriors.start import member_shapes
 from bensemble_core.posteriors.variational.mfvi import MFVI
 from bensemble_core.predictive.mixtures import effective_size

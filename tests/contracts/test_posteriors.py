@@ -52,6 +52,8 @@ LINEAR: dict[str, dict[str, Any]] = {  # what else it takes to reach what an ent
     "laplace": {"structure": "full"},
     "importance": {"samples": 20_000},
     "snapshot_ensemble": {"cycles": 2, "epochs": 1500},  # each cycle has to arrive
+    "bbvi": {"samples": 1000},
+    "hvi": {"samples": 100},
     "hmc": {"chains": 40, "samples": 100, "warmup": 200},
     "sgld": {"chains": 100, "samples": 50, "warmup": 200, "preconditioner": "none", "lr": 0.005},
     "sghmc": {"chains": 100, "samples": 50, "warmup": 200, "preconditioner": "none", "lr": 0.05},
@@ -64,6 +66,8 @@ OF_ITS_OWN = {  # the test against a known answer of an entry that aims at nothi
     "swag": "averaging.test_swag:test_draws_have_the_mean_and_covariance_of_the_formula",
     "multi_swag": "averaging.test_swag:test_a_mixture_spreads_its_draws_evenly_over_its_members",
     "renyi": "variational.test_renyi:test_the_spread_grows_from_the_conditional_to_the_marginal_as_alpha_falls",
+    "sivi": "implicit.test_sivi:test_correlated_weights_are_met_and_the_bracket_holds_the_evidence",
+    "uivi": "implicit.test_uivi:test_correlated_weights_are_met",
     "pbp": "moment_matching.test_pbp:test_one_pass_over_one_hot_rows_is_the_exact_posterior",
     "batch_ensemble": "ensembles.test_batch_ensemble:test_members_are_dense_networks_with_rank_one_products",
     "annealing": "sampling.test_samplers:test_annealing_ends_at_the_map",

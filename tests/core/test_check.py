@@ -106,6 +106,10 @@ def test_what_suits_passes(method: str, model: str) -> None:
     shape = [1, 6, 6] if model != "mlp" else [4]
     if method in REGRESSION:
         bc.check(method, {"name": "mlp"}, likelihood="gaussian", input_shape=shape)
+    elif method == "bbvi":  # for up to 500 weights
+        bc.check(method, {"name": "mlp", "hidden": [8]}, likelihood="gaussian", input_shape=shape)
+    elif method in ("hvi", "sivi", "uivi"):  # for up to 20,000
+        bc.check(method, {"name": model}, likelihood="gaussian", input_shape=shape, subset="last_layer")
     else:
         bc.check(method, {"name": model}, likelihood=bc.Categorical(n_classes=3), input_shape=shape)
         bc.check(method, {"name": model}, likelihood="gaussian", input_shape=shape, n_targets=2)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bensemble_core.errors import NotFinite
 from bensemble_core.io import above, below
-from bensemble_core.posteriors.sampling.target import Batch, LogPosterior, Target
+from bensemble_core.posteriors.log_posterior import Batch, LogPosterior, Target
 from bensemble_core.randomness import derive, generator
 from bensemble_core.threads import one_thread
 from bensemble_core.training.resuming import numbers_of, restore, stamp, words_of

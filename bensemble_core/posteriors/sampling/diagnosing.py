@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bensemble_core.posteriors.log_posterior import LogPosterior
 from bensemble_core.posteriors.sampling.chains import Chains
-from bensemble_core.posteriors.sampling.target import LogPosterior
 from bensemble_core.randomness import generator
 from bensemble_core.types import Data, Diagnostics, Tensors
 

@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from bensemble_core.posteriors.log_posterior import Target
 from bensemble_core.posteriors.sampling.chains import Carry, Step
 from bensemble_core.posteriors.sampling.sampler import Sampling
-from bensemble_core.posteriors.sampling.target import Target
 from bensemble_core.types import Data, Tensors
 
 _DIVERGED = 1000.0  # nats of energy error that no step size in use makes by chance, as in Stan

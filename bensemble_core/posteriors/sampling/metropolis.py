@@ -10,11 +10,11 @@ from torch import Tensor
 
 from bensemble_core.errors import InvalidOption
 from bensemble_core.models.spec import outline
+from bensemble_core.posteriors.log_posterior import LogPosterior, Target
 from bensemble_core.posteriors.sampling import diagnosing
 from bensemble_core.posteriors.sampling.chains import Carry, Chains, Step
 from bensemble_core.posteriors.sampling.hmc import windows
 from bensemble_core.posteriors.sampling.sampler import Chained, Sampling
-from bensemble_core.posteriors.sampling.target import LogPosterior, Target
 from bensemble_core.types import Aim, Data, Diagnostics, Problem, Tensors
 
 LARGEST = 1_000  # weights; beyond, a random walk takes longer than anybody waits

@@ -14,9 +14,9 @@ from bensemble_core.io import above, below
 from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.options import STRICT
 from bensemble_core.posteriors.head import find_head, gives_the_outputs, head_alone, head_names
+from bensemble_core.posteriors.log_posterior import Layout, LogPosterior
 from bensemble_core.posteriors.sampling import diagnosing
 from bensemble_core.posteriors.sampling.chains import Chains, Kernel, Plan, run, start_of
-from bensemble_core.posteriors.sampling.target import Layout, LogPosterior
 from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members
 from bensemble_core.randomness import derive, draw_seed, generator
 from bensemble_core.training.descent import Descent, Run, descend

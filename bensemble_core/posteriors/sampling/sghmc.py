@@ -7,9 +7,9 @@ from typing import ClassVar, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from bensemble_core.posteriors.log_posterior import Target
 from bensemble_core.posteriors.sampling.chains import Carry, Step
 from bensemble_core.posteriors.sampling.stochastic import Gradients, Stochastic
-from bensemble_core.posteriors.sampling.target import Target
 from bensemble_core.types import Data, Tensors
 
 Scheme: TypeAlias = Literal["baoab", "chen"]

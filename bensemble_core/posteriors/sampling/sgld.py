@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from bensemble_core.errors import InvalidOption
+from bensemble_core.posteriors.log_posterior import Target
 from bensemble_core.posteriors.sampling.chains import Carry, Step
 from bensemble_core.posteriors.sampling.stochastic import Gradients, Stochastic
-from bensemble_core.posteriors.sampling.target import Target
 from bensemble_core.types import Data, Problem, Tensors
 
 Noise: TypeAlias = Literal["averaged", "plain", "none"]

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from bensemble_core.posteriors.log_posterior import Target
 from bensemble_core.posteriors.sampling.chains import Carry, Step
 from bensemble_core.posteriors.sampling.sampler import Sampling
-from bensemble_core.posteriors.sampling.target import Target
 from bensemble_core.types import Data
 
 _MEMORY = 0.99  # of the running mean of squared gradients

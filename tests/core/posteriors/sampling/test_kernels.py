@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from bensemble_core.posteriors.log_posterior import Batch
 from bensemble_core.posteriors.sampling.chains import Carry, Step
 from bensemble_core.posteriors.sampling.hmc import Hamiltonian, windows
 from bensemble_core.posteriors.sampling.metropolis import Cooling, RandomWalk
 from bensemble_core.posteriors.sampling.sghmc import Underdamped
 from bensemble_core.posteriors.sampling.sgld import Langevin
 from bensemble_core.posteriors.sampling.stochastic import Gradients
-from bensemble_core.posteriors.sampling.target import Batch
 
 CHAINS = 20_000
 FULL = Gradients(batch_size=1, n_rows=1, preconditioner="none")

@@ -1,4 +1,4 @@
-"""What chains sample: the log posterior of all chains at once, with θ as one matrix [C, P] of chains by weights."""
+"""The log posterior of many draws at once, θ as one matrix [C, P]: what chains sample and draws are weighed by."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,11 +10,12 @@ from torch import Tensor
 from bensemble_core.ensemble.members import Members, gather, plan
 from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.likelihoods import LOG_NOISE
-from bensemble_core.posteriors.sampling.recording import Function, record
+from bensemble_core.posteriors.recording import Function, record
 from bensemble_core.priors import PRIORS
 from bensemble_core.randomness import borrowed, generator
 from bensemble_core.types import Data, Problem, Shapes, Tensors
 
+_AT_ONCE = 50  # draws in a pass
 _BLOCKS = 4  # a pass with gradients takes as many of the rows that a prediction would have in a block
 
 
@@ -202,3 +203,13 @@ class LogPosterior:
             log_ratio = extra[LOG_NOISE] - spread.log().to(extra[LOG_NOISE])
             value = value + (log_ratio - 0.5 * (2 * log_ratio).exp()).sum(-1)
         return value
+
+
+def log_likelihoods(problem: Problem, centre: Tensors, drawn: Tensors, data: Data) -> Tensor:
+    """Σ_n log p(y_n | x_n, θ_s) of draws of some weights, the others and the noise as at the centre: [S, ...] -> [S].
+
+    `centre` has no leading axis.
+    """
+    shared = {k: v for k, v in centre.items() if k not in drawn}
+    target = LogPosterior(replace(problem, prior=None), data, {k: v[:1] for k, v in drawn.items()}, {}, shared)
+    return torch.cat([target.log_density(part) for part in torch.split(target.layout.join(drawn), _AT_ONCE)])

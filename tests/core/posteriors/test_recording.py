@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bensemble_core.posteriors.sampling.recording import record
+from bensemble_core.posteriors.recording import record
 
 X = torch.randn(7, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
