@@ -54,6 +54,9 @@ class Elbo:
     travel: float = 0.0  # how far the log of a learnt scale may fall in all
     local: frozenset[str] = frozenset()  # parameters whose noise the layer draws itself
     takes_moments: bool = False  # the network gives means and variances of its outputs
+    worst: float = 0.0  # share of the loss that is taken at worse noise than was drawn
+    worse_steps: int = 0
+    worse_size: float = 0.0  # of a step of ε
 
     def __call__(self, problem: Problem, forward: Forward, theta: Tensors, batch: Batch) -> Tensor:
         x = one_group(problem, batch.x)
@@ -63,14 +66,40 @@ class Elbo:
         if self.belief is not None:
             gained = gained + self.belief.log_prob(theta) / batch.n_rows
         loss = -gained / self.temperature + total_kl(theta, prior, self.pruned) / batch.n_rows
-        return (loss - log_prior_of_points(problem, theta) / batch.n_rows)[None]
+        loss = loss - log_prior_of_points(problem, theta) / batch.n_rows
+        if self.worst:
+            epsilon = self.worse_noise(problem, forward, theta, x, batch.y[0], batch.seeds[0])
+            worse = self.under_noise(problem, forward, theta, x, batch.y[0], epsilon, self.samples)
+            loss = (1 - self.worst) * loss - self.worst * worse.mean() / self.temperature
+        return loss[None]
 
     def log_likelihood(
         self, problem: Problem, forward: Forward, theta: Tensors, x: Tensor, y: Tensor, samples: int, seed: int
     ) -> Tensor:
         """log p(y | x, θ) under draws of q, or its expectation over the last layer: [samples, B]."""
+        epsilon = noise(theta, samples, rng=generator(seed), but=self.local)
+        return self.under_noise(problem, forward, theta, x, y, epsilon, samples)
+
+    def worse_noise(
+        self, problem: Problem, forward: Forward, theta: Tensors, x: Tensor, y: Tensor, seed: int
+    ) -> dict[str, Tensor]:
+        """The noise of a step, moved to where the batch is less likely: ε ← ε + α sign ∇_ε(−log p), some times."""
+        still = {k: v.detach() for k, v in theta.items()}
+        epsilon = noise(still, self.samples, rng=generator(seed), but=self.local)
+        for _ in range(self.worse_steps):
+            leaves = {k: v.requires_grad_() for k, v in epsilon.items()}
+            loss = -self.under_noise(problem, forward, still, x, y, leaves, self.samples).sum()
+            slopes = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+            moved = zip(leaves.items(), slopes, strict=True)
+            epsilon = {k: v.detach() + self.worse_size * slope.sign() for (k, v), slope in moved}
+        return epsilon
+
+    def under_noise(
+        self, problem: Problem, forward: Forward, theta: Tensors, x: Tensor, y: Tensor, epsilon: Tensors, samples: int
+    ) -> Tensor:
+        """`log_likelihood` with the noise of the weights given, [samples, ...] each."""
         extra = {**self.extra, **split_extra(theta)[1]}
-        drawn = reparameterised(theta, noise(theta, samples, rng=generator(seed), but=self.local), self.pruned)
+        drawn = reparameterised(theta, epsilon, self.pruned)
         weights = with_points(theta, drawn, samples)
         for name in self.local:
             mean, sd = theta[name], theta[LOG_SD + name].exp()
