@@ -32,6 +32,7 @@ from bensemble_core.posteriors.sampling.sgld import SGLD
 from bensemble_core.posteriors.variational.bbvi import BBVI
 from bensemble_core.posteriors.variational.mfvi import MFVI, prune
 from bensemble_core.posteriors.variational.renyi import Renyi
+from bensemble_core.posteriors.variational.ris import RIS
 from bensemble_core.posteriors.variational.vogn import VOGN
 from bensemble_core.types import Posterior
 
@@ -52,6 +53,7 @@ POSTERIORS: dict[str, type[Any]] = {
     "hvi": HVI,
     "sivi": SIVI,
     "uivi": UIVI,
+    "ris": RIS,
     "pbp": PBP,
     "batch_ensemble": BatchEnsemble,
     "rank1_bnn": Rank1BNN,
@@ -73,6 +75,7 @@ __all__ = [
     "MFVI",
     "PBP",
     "POSTERIORS",
+    "RIS",
     "SGHMC",
     "SGLD",
     "SIVI",

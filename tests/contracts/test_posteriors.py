@@ -44,6 +44,9 @@ REGRESSION: dict[str, Any] = {  # entries that are for numbers only, with a modu
     "gp": nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)),
     "vip": nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 1)),
 }
+STACKS: dict[str, Any] = {  # entries that are not for every module, with one they are for
+    "ris": nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)),
+}
 
 
 NOISE, TAU = 0.5, 0.8  # of the conjugate problem
@@ -93,7 +96,7 @@ def data(name: str = "") -> tuple[Tensor, Tensor]:
 
 
 def network(name: str, model: str) -> Any:
-    return REGRESSION[name] if model == "module" and name in REGRESSION else MODELS[model]
+    return (REGRESSION | STACKS).get(name, MODELS[model]) if model == "module" else MODELS[model]
 
 
 def likelihood(name: str) -> str:
