@@ -31,6 +31,7 @@ from bensemble_core.posteriors.sampling.sghmc import SGHMC
 from bensemble_core.posteriors.sampling.sgld import SGLD
 from bensemble_core.posteriors.variational.bbvi import BBVI
 from bensemble_core.posteriors.variational.mfvi import MFVI, prune
+from bensemble_core.posteriors.variational.mnf import MNF
 from bensemble_core.posteriors.variational.renyi import Renyi
 from bensemble_core.posteriors.variational.ris import RIS
 from bensemble_core.posteriors.variational.vogn import VOGN
@@ -54,6 +55,7 @@ POSTERIORS: dict[str, type[Any]] = {
     "sivi": SIVI,
     "uivi": UIVI,
     "ris": RIS,
+    "mnf": MNF,
     "pbp": PBP,
     "batch_ensemble": BatchEnsemble,
     "rank1_bnn": Rank1BNN,
@@ -73,6 +75,7 @@ __all__ = [
     "HVI",
     "MAP",
     "MFVI",
+    "MNF",
     "PBP",
     "POSTERIORS",
     "RIS",

@@ -228,7 +228,7 @@ def descend_after_map(run: Run, map_epochs: int, *, resume: Tensors | None, repo
         means = Run(
             problem=run.problem,
             data=run.data,
-            theta={k: v for k, v in run.theta.items() if not k.startswith(LOG_SD)},
+            theta={k: v for k, v in run.theta.items() if "/" not in k or k in split_extra(run.theta)[1]},
             fixed=run.fixed,
             options=replace(run.options, epochs=first),
             seeds=run.seeds,

@@ -71,6 +71,7 @@ OF_ITS_OWN = {  # the test against a known answer of an entry that aims at nothi
     "renyi": "variational.test_renyi:test_the_spread_grows_from_the_conditional_to_the_marginal_as_alpha_falls",
     "sivi": "implicit.test_sivi:test_correlated_weights_are_met_and_the_bracket_holds_the_evidence",
     "uivi": "implicit.test_uivi:test_correlated_weights_are_met",
+    "mnf": "variational.test_mnf:test_a_flow_recovers_most_of_what_mean_field_loses_to_correlation",
     "pbp": "moment_matching.test_pbp:test_one_pass_over_one_hot_rows_is_the_exact_posterior",
     "batch_ensemble": "ensembles.test_batch_ensemble:test_members_are_dense_networks_with_rank_one_products",
     "annealing": "sampling.test_samplers:test_annealing_ends_at_the_map",

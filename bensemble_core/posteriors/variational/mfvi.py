@@ -187,7 +187,7 @@ def prune(fitted: "Fitted", *, threshold: float | None = None, share: float | No
     costs KL(q ‖ p) / ln 2. An update keeps them at 0.
     """
     sds = below(LOG_SD, fitted.state)
-    if not sds:
+    if not sds or any(k.startswith("flow/") for k in fitted.state):  # there the mean of a weight is random
         raise InvalidOption(
             f"prune needs a mean and a standard deviation for each weight, which {fitted.posterior.name} does not "
             "keep; use mfvi"
