@@ -108,8 +108,11 @@ def test_what_suits_passes(method: str, model: str) -> None:
         bc.check(method, {"name": "mlp"}, likelihood="gaussian", input_shape=shape)
     elif method == "bbvi":  # for up to 500 weights
         bc.check(method, {"name": "mlp", "hidden": [8]}, likelihood="gaussian", input_shape=shape)
-    elif method in ("hvi", "sivi", "uivi"):  # for up to 20,000
+    elif method in ("hvi", "sivi", "uivi", "hmc", "sgld", "sghmc", "metropolis", "annealing"):  # not for large networks
         bc.check(method, {"name": model}, likelihood="gaussian", input_shape=shape, subset="last_layer")
+    elif method == "ris" and model != "mlp":
+        with pytest.raises(bc.InvalidModel, match="use mfvi"):
+            bc.check(method, {"name": model}, likelihood="gaussian", input_shape=shape)
     else:
         bc.check(method, {"name": model}, likelihood=bc.Categorical(n_classes=3), input_shape=shape)
         bc.check(method, {"name": model}, likelihood="gaussian", input_shape=shape, n_targets=2)
@@ -179,7 +182,8 @@ def test_parametrised_layers_are_fitted_or_refused_with_advice(method: str) -> N
     try:
         bc.fit(method, Curved(), (x, y), likelihood="categorical", **options).sample(2).predict(x)
     except bc.BensembleError as refused:
-        assert method in REGRESSION or "use predictive" in str(refused)  # noqa: PT017
+        advice = {"ris": "use mfvi", "mnf": "use mfvi"}.get(method, "use predictive")
+        assert method in REGRESSION or advice in str(refused)  # noqa: PT017
 
 
 def test_a_module_that_cannot_be_copied_is_refused() -> None:
