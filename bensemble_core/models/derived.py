@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from bensemble_core.errors import InvalidFile
+from bensemble_core.models.conditioned import Conditioned
 from bensemble_core.types import Model
 
 
@@ -20,7 +21,9 @@ class Derived(Model, Protocol):
         ...
 
 
-DERIVED: dict[str, type[Any]] = {}
+DERIVED: dict[str, type[Any]] = {
+    "conditioned": Conditioned,
+}
 
 
 def derived_from_json(spec: Mapping[str, Any], build: Callable[[Mapping[str, Any]], Model]) -> Model:

@@ -16,6 +16,7 @@ from bensemble_core.posteriors.ensembles.batch_ensemble import BatchEnsemble
 from bensemble_core.posteriors.ensembles.deep import DeepEnsemble
 from bensemble_core.posteriors.ensembles.rank1 import Rank1BNN
 from bensemble_core.posteriors.ensembles.snapshot import SnapshotEnsemble
+from bensemble_core.posteriors.function_space.neural_process import NeuralProcess
 from bensemble_core.posteriors.importance import Importance
 from bensemble_core.posteriors.laplace.laplace import Laplace
 from bensemble_core.posteriors.moment_matching.pbp import PBP
@@ -48,6 +49,7 @@ POSTERIORS: dict[str, type[Any]] = {
     "sghmc": SGHMC,
     "metropolis": Metropolis,
     "annealing": Annealing,
+    "neural_process": NeuralProcess,
 }
 options.document(*POSTERIORS.values())
 
@@ -69,6 +71,7 @@ __all__ = [
     "MCDropout",
     "Metropolis",
     "MultiSWAG",
+    "NeuralProcess",
     "Rank1BNN",
     "Renyi",
     "SnapshotEnsemble",

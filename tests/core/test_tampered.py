@@ -25,7 +25,9 @@ def rows() -> tuple[Tensor, Tensor]:
 
 def fitted(method: str = "map", **options: Any) -> bc.Fitted:
     options = {"epochs": 4, **OPTIONS.get(method, {}), **options}
-    return bc.fit(method, {"name": "mlp", "hidden": [6]}, rows(), likelihood="gaussian", **options)
+    x, y = rows()
+    own: Any = (x, y, torch.arange(len(x)) % 3) if method == "neural_process" else (x, y)
+    return bc.fit(method, {"name": "mlp", "hidden": [6]}, own, likelihood="gaussian", **options)
 
 
 def changed(thing: bc.Fitted | bc.Ensemble, path: Path, change: Change) -> bytes:
