@@ -47,8 +47,11 @@ def entry(options: Any) -> str:
 
 
 def network(model: Any) -> str:
-    """A network by name, or the class of the caller's module."""
-    return entry(model.network) if hasattr(model, "network") else str(model.to_json().get("module"))
+    """A network by name, the class of the caller's module, or what a derived model is called."""
+    if hasattr(model, "network"):
+        return entry(model.network)
+    spec = model.to_json()
+    return str(spec.get("module") or spec.get("derived"))
 
 
 def likelihood(given: Any) -> str:

@@ -21,7 +21,7 @@ from bensemble_core.types import Model
 
 Encoding = Literal["attention", "mean"]
 WIDEST = 1024  # units of a layer
-LONGEST = 1_000_000  # rows of a context
+LONGEST = 10_000  # rows of a context that are kept one by one
 _HEADS = 4  # of the attention
 
 

@@ -13,7 +13,7 @@ from bensemble_core.ensemble import Ensemble
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.io import below
 from bensemble_core.likelihoods import FLOOR, Gaussian, HeteroscedasticGaussian
-from bensemble_core.models.conditioned import Attention, Conditioned, Encoding, perceptron
+from bensemble_core.models.conditioned import LONGEST, Attention, Conditioned, Encoding, perceptron
 from bensemble_core.models.spec import checked_state
 from bensemble_core.options import STRICT
 from bensemble_core.posteriors.function_space.tasks import (
@@ -123,6 +123,11 @@ class NeuralProcess:
         context = data if data.task is None else data.take(data.task == 0)
         if not context.n_rows:
             raise InvalidData("task 0 is the one that is predicted, and it has no rows; number its rows 0")
+        if self.encoder == "attention" and context.n_rows > LONGEST:
+            raise InvalidData(
+                f"attention looks at every row of the context for every prediction, and {context.n_rows:,} are more "
+                f"than {LONGEST:,}; take encoder='mean', or fewer rows of task 0"
+            )
         base, process = draw_seed(rng), _Networks(method=self, problem=problem)
         theta = process.start(base, device=data.x.device)
         if warm is not None and (not self.epochs or any(name in warm for name in theta)):  # else another method's

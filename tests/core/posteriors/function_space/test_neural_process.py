@@ -71,7 +71,7 @@ def test_it_learns_from_tasks_what_a_gaussian_process_knows() -> None:
     rows = as_rows(*draw_tasks(400, 20, 0))
     fitted = bc.fit("neural_process", "mlp", rows, likelihood="gaussian", epochs=20, rows=20)
     score, spread = judge(fitted, 40)
-    assert score > PRIOR_LOG_LIKELIHOOD + 0.6
+    assert score > PRIOR_LOG_LIKELIHOOD + 0.5
     assert spread > 0.02
 
 
@@ -100,6 +100,7 @@ def test_members_differ_and_run_through_scores_ranks_and_files(encoder: str, lat
     ranking = bc.rank(ensemble, x, acquisition="bald", k=3)
     assert torch.equal(bc.score(ensemble, x, "bald").topk(3).indices, torch.as_tensor(ranking.rows))
     assert ensemble.features(x).shape == (50, 8)
+    assert "conditioned" in repr(ensemble)
     assert len(bc.rank(ensemble, x, acquisition="bald", selection="kcenter", k=3).rows) == 3
     fitted.save(tmp_path / "fitted")
     ensemble.save(tmp_path / "ensemble")
@@ -149,6 +150,7 @@ def test_conditioning_on_another_task_keeps_the_networks() -> None:
 def test_what_it_is_not_for_is_refused_with_advice() -> None:
     x, y = draw_tasks(1, 8, 0)
     indices, embedding = torch.ones(8, 1).long(), nn.Sequential(nn.Embedding(9, 1), nn.Flatten())
+    many = (torch.ones(10_006, 1), torch.ones(10_006), (torch.arange(10_006) < 5).long())
     refusals: list[tuple[Callable[[], object], str]] = [
         (lambda: bc.fit("neural_process", "mlp", (x[0], y[0]), likelihood="gaussian"), "learns over tasks"),
         (lambda: bc.fit("neural_process", "mlp", (x[0], y[0] > 0), likelihood="categorical"), "is for numbers"),
@@ -159,6 +161,10 @@ def test_what_it_is_not_for_is_refused_with_advice() -> None:
         (
             lambda: bc.fit("neural_process", "mlp", (x[0], y[0], torch.arange(8) % 2 + 1), likelihood="gaussian"),
             "task 0 is the one that is predicted",
+        ),
+        (
+            lambda: bc.fit("neural_process", "mlp", many, likelihood="gaussian"),
+            "attention looks at every row",
         ),
         (
             lambda: bc.fit("neural_process", embedding, (indices, y[0]), likelihood="gaussian"),
