@@ -55,7 +55,7 @@ What should we label next? Send your unlabelled rows, get them back in the order
 
 1. `POST /v1/projects` – the task, the shape of a row, the network and the posterior method.
 2. `POST /v1/projects/{id}/pools` – your rows, inline or as a file. Make a second pool with `purpose: evaluation` and
-   labels, and every ensemble is measured on it.
+   labels, and every ensemble is measured on it; pools with `purpose: task` and labels hold other tasks to learn from.
 3. `POST /v1/projects/{id}/labels` – the labels that you have, and every later one.
 4. `POST /v1/projects/{id}/ensembles` – train. With `Prefer: wait=60` the answer is the trained ensemble; if that takes
    longer, it is a job: `GET /v1/jobs/{id}` until it has succeeded.

@@ -380,9 +380,12 @@ def _split(rows: Data, validation: float | AnyData, seed: int) -> tuple[Data, Da
         return rows, as_data(validation)
     if not 0 < validation < 1:
         raise InvalidOption(f"validation is a share strictly between 0 and 1, or (x, y), got {validation}")
-    held = count_held_out(rows.n_rows, validation, "tuning", "; pass validation=(x, y)")
-    order = permutation(rows.n_rows, seed, _SPLIT).to(rows.x.device)
-    return rows.take(order[held:]), rows.take(order[:held])
+    every = torch.arange(rows.n_rows, device=rows.x.device)
+    is_own = torch.ones_like(every, dtype=torch.bool) if rows.task is None else rows.task.to(every.device) == 0
+    own = every[is_own]  # task 0 is the one that is predicted: the others are all learnt from
+    held = count_held_out(len(own), validation, "tuning", "; pass validation=(x, y)")
+    order = own[permutation(len(own), seed, _SPLIT).to(own.device)]
+    return rows.take(torch.cat([order[held:], every[~is_own]])), rows.take(order[:held])
 
 
 def _study(metric: str, seed: int, trials: int) -> "optuna.Study":

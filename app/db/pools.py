@@ -32,6 +32,14 @@ def ready_pool(session: Session, project_id: str, pool_id: str) -> ReadyPool:
     return ReadyPool(name=found.name, purpose=found.purpose, prefix=found.prefix)
 
 
+def refuse_ranking(pool: Pool) -> None:
+    """Raise unless the pool's rows may be asked for."""
+    if pool.purpose == "evaluation":
+        raise Conflict(f"pool {pool.name!r} is for evaluation; its rows are measured on, never ranked or trained on")
+    if pool.purpose != "candidates":
+        raise Conflict(f"pool {pool.name!r} is a {pool.purpose} of its own; its rows are trained on, never ranked")
+
+
 def pool_of(session: Session, project_id: str, pool_id: str) -> Pool:
     pool = session.get(Pool, pool_id)
     if pool is None or pool.project_id != project_id:

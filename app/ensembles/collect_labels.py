@@ -30,6 +30,7 @@ class Snapshot:
     train: list[Part]
     measure: list[Part]
     measured_on: str  # evaluation | holdout | none
+    tasks: list[Part] = field(default_factory=list)  # one for each other task, where they were asked for
     digest: str = field(repr=False)
 
     @property
@@ -49,9 +50,10 @@ def is_held_out(pool_id: str, rows: np.ndarray[Any, np.dtype[np.int64]], share: 
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
 
 
-def collect_labels(session: Session, project: Project, watermark: int) -> Snapshot:
+def collect_labels(session: Session, project: Project, watermark: int, *, with_tasks: bool = False) -> Snapshot:
     """With an evaluation pool everything else is learnt from. Without one a share of the labels that *came with* a
-    pool is held out, unless nothing would be left; rows that a ranking picked never are: they are no fair sample."""
+    pool is held out, unless nothing would be left; rows that a ranking picked never are: they are no fair sample.
+    Pools of other tasks are read for a method that learns over several; for any other they are not there."""
     kind = project.task["kind"]
     evaluation = []
     for pool, data in pools.pools_with_data(session, project.id, "evaluation"):
@@ -73,7 +75,13 @@ def collect_labels(session: Session, project: Project, watermark: int) -> Snapsh
         train, held_out = held_out, []
     measure = evaluation if has_evaluation else held_out
     measured_on = "evaluation" if has_evaluation else "holdout" if any(len(p.rows) for p in held_out) else "none"
-    return Snapshot(train=train, measure=measure, measured_on=measured_on, digest=_digest(project, train))
+    tasks = []
+    for pool, data in pools.pools_with_data(session, project.id, "task") if with_tasks else []:
+        rows, values = consensus.labelled_rows(session, pool.id, kind=kind, watermark=watermark)
+        if len(rows):
+            tasks.append(Part(data=data, rows=rows, values=values))
+    digest = _digest(project, [*train, *tasks])
+    return Snapshot(train=train, measure=measure, measured_on=measured_on, tasks=tasks, digest=digest)
 
 
 def _digest(project: Project, parts: list[Part]) -> str:

@@ -32,7 +32,8 @@ def train_ensemble(job: JobContext) -> None:
         ensemble = still_there(session, Ensemble, job.payload["ensemble_id"], gone)
         project = still_there(session, Project, ensemble.project_id, gone)
         watermark = (job.checkpoint or {}).get("watermark", project.last_seq)
-        labels = collect_labels(session, project, watermark)
+        over_tasks = needs_tasks(posterior_of(ensemble.posterior))
+        labels = collect_labels(session, project, watermark, with_tasks=over_tasks)
         parent = session.get(EnsembleResult, ensemble.parent_id) if ensemble.warm_start else None
     if labels.n_train == 0:
         raise JobFailed("Nothing to train on", "No row of a candidate pool has an agreed label; label some rows.")
@@ -96,7 +97,7 @@ def _fit(
         "warm": bc.load(services.objects.local_path(parent.fitted_key)) if parent is not None else None,
         "report": kept.report,
     }
-    rows = gather(services, project, labels.train)
+    rows = _rows(services, project, labels) if needs_tasks(posterior) else gather(services, project, labels.train)
 
     def fit() -> tuple["bc.Fitted", "bc.Tuned | None"]:
         common["resume"] = kept.snapshot()
@@ -125,6 +126,19 @@ def _fit(
             return fit()
     except (bc.BensembleError, ValueError, Malformed) as error:  # trying again would end the same way
         raise JobFailed("The training failed", str(error)) from error
+
+
+def needs_tasks(posterior: Any) -> bool:
+    """Whether a method learns over several tasks; any other is trained on the candidates alone."""
+    return bool(getattr(posterior, "needs_tasks", False))
+
+
+def _rows(services: Services, project: Project, labels: Snapshot) -> "bc.Data":
+    """The candidates' rows as task 0, and each task pool's as one of its own, from 1 on."""
+    x, y = gather(services, project, [*labels.train, *labels.tasks])
+    sizes = [labels.n_train, *(len(part.rows) for part in labels.tasks)]
+    task = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    return bc.Data(x=torch.from_numpy(x), y=torch.from_numpy(y), task=task)
 
 
 def _tuning_json(tuned: "bc.Tuned") -> dict[str, Any]:

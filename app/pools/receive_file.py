@@ -11,7 +11,7 @@ from app.db import projects
 from app.db.tables import Job, Pool, PoolData, Project
 from app.db.types import new_id
 from app.errors import Conflict, Malformed, Problem, Unsupported
-from app.pools.store import given_labels
+from app.pools.store import called, given_labels
 from app.projects.targets import row_width
 from app.queue import queue
 from app.services import Services
@@ -73,8 +73,10 @@ def limits_of(settings: Settings, upload_bytes: int) -> Limits:
 
 def _check(services: Services, project: Project, pool: Pool, upload: Upload) -> None:
     """Most mistakes show in the first rows, and are answered at once; the rest is found by the ingest."""
-    if pool.purpose == "evaluation" and upload.kind == "npy":
-        raise Malformed("an evaluation pool comes with labels, which npy has no place for; send Parquet, CSV or NDJSON")
+    if pool.purpose != "candidates" and upload.kind == "npy":
+        raise Malformed(
+            f"{called(pool.purpose)} comes with labels, which npy has no place for; send Parquet, CSV or NDJSON"
+        )
     rows_of: dict[str, int] = {}
     n_rows = 0
 

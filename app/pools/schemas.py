@@ -9,7 +9,7 @@ from app.web.bodies.long import Long
 from app.web.fields import Flag, In, Many, Name, Number, Out, Storable
 from app.web.job_view import JobOut
 
-Purpose = Literal["candidates", "evaluation"]
+Purpose = Literal["candidates", "evaluation", "task"]
 
 
 def _one_of(value: Any, parse: ValidatorFunctionWrapHandler) -> Any:
@@ -28,7 +28,9 @@ class PoolIn(In):
     name: Name
     purpose: Purpose = Field(
         "candidates",
-        description="`candidates` are ranked and labelled; `evaluation` comes with labels and is only measured on.",
+        description="`candidates` are ranked and labelled; `evaluation` comes with labels and is only measured on; "
+        "`task` comes with labels, is never ranked, and is another task for posteriors that learn over several "
+        "(neural_process): each such pool is one, and the candidate pools together are the one that is predicted.",
     )
     rows: Long[Many[Number]] | None = Field(
         None, description="Features, one list a row. Leave out to send a file with PUT /v1/pools/{id}/data."

@@ -42,13 +42,19 @@ def write_pool(
             labels += given_labels(project.task, batch, n_rows)
             n_rows += len(batch)
             report(n_rows)
-        if purpose == "evaluation" and not labels:
+        if purpose != "candidates" and not labels:
             raise BadData(
-                "An evaluation pool comes with labels, and these rows have none; send `labels`, or name their column.",
+                f"{called(purpose).capitalize()} comes with labels, and these rows have none; send `labels`, or name "
+                "their column.",
                 column="label",
             )
         manifest = writer.finish()
     return StoredPool(prefix=prefix, n_rows=manifest["n_rows"], n_bytes=manifest["bytes"], labels=labels)
+
+
+def called(purpose: str) -> str:
+    """A pool that comes with labels, in the words of a refusal."""
+    return "an evaluation pool" if purpose == "evaluation" else f"a {purpose} pool"
 
 
 def given_labels(task: dict[str, Any], batch: Batch, first_row: int) -> list[tuple[int, Any]]:

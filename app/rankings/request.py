@@ -44,8 +44,7 @@ def request_ranking(
 ) -> Ranking:
     """An acquisition or selection of None is chosen here, by the task and by whether there is an ensemble."""
     project = projects.lock(session, project.id)
-    if pool.purpose != "candidates":
-        raise Conflict(f"pool {pool.name!r} is for evaluation; its rows are measured on, never ranked or trained on")
+    pools.refuse_ranking(pool)
     n_left = rows_left(session, project, pool, for_round=round_id is not None)
     if k > settings.max_k:
         raise Malformed(f"k is {k:,}; the cap is {settings.max_k:,}", pointer="/k")

@@ -9,7 +9,7 @@ from app.db import pools, projects
 from app.db.tables import Project, Schedule
 from app.db.types import database_time, new_id
 from app.ensembles.schemas import stored_training
-from app.errors import Conflict, Malformed
+from app.errors import Malformed
 from app.rankings.request import check_methods, with_defaults
 from app.rankings.round_request import stored_round
 from app.schedules.fire import next_time
@@ -43,8 +43,7 @@ def create_schedule(session: Session, project: Project, wanted: ScheduleIn, sett
 def _check_round(session: Session, project: Project, wanted: dict[str, Any], settings: Settings) -> None:
     """All that can be known of it now: whoever stores a schedule is not there when it opens the round."""
     pool = pools.pool_of(session, project.id, wanted["pool_id"])
-    if pool.purpose != "candidates":
-        raise Conflict(f"pool {pool.name!r} is for evaluation and can't be ranked")
+    pools.refuse_ranking(pool)
     if wanted["k"] > settings.max_k:
         raise Malformed(f"k is over the cap of {settings.max_k:,}", pointer="/then_open_round/k")
     acquisition, selection, _ = with_defaults(project, wanted["acquisition"], wanted["selection"], is_first=False)

@@ -14,6 +14,7 @@ from torch.func import functional_call
 
 from bensemble_core.errors import InvalidFile
 from bensemble_core.kernels import KernelName, correlation, squared_distances
+from bensemble_core.models.conditioned import Conditioned
 from bensemble_core.models.spec import tensors_of
 from bensemble_core.options import whole
 from bensemble_core.types import Model
@@ -203,10 +204,7 @@ def _holder(root: nn.Module, name: str) -> nn.Module:
     return root
 
 
-DERIVED: dict[str, type[Any]] = {
-    "kernel": Kernel,
-    "basis": Basis,
-}
+DERIVED: dict[str, type[Any]] = {"basis": Basis, "conditioned": Conditioned, "kernel": Kernel}
 
 
 def derived_from_json(spec: Mapping[str, Any], inner: Model | None) -> Model:

@@ -17,6 +17,7 @@ from bensemble_core.posteriors.ensembles.deep import DeepEnsemble
 from bensemble_core.posteriors.ensembles.rank1 import Rank1BNN
 from bensemble_core.posteriors.ensembles.snapshot import SnapshotEnsemble
 from bensemble_core.posteriors.function_space.gp import GaussianProcess
+from bensemble_core.posteriors.function_space.neural_process import NeuralProcess
 from bensemble_core.posteriors.function_space.vip import VIP
 from bensemble_core.posteriors.implicit.hvi import HVI
 from bensemble_core.posteriors.implicit.sivi import SIVI
@@ -66,6 +67,7 @@ POSTERIORS: dict[str, type[Any]] = {
     "annealing": Annealing,
     "gp": GaussianProcess,
     "vip": VIP,
+    "neural_process": NeuralProcess,
 }
 options.document(*POSTERIORS.values())
 
@@ -96,6 +98,7 @@ __all__ = [
     "MCDropout",
     "Metropolis",
     "MultiSWAG",
+    "NeuralProcess",
     "Rank1BNN",
     "Renyi",
     "SnapshotEnsemble",

@@ -114,7 +114,8 @@ def test_what_suits_passes(method: str, model: str) -> None:
         with pytest.raises(bc.InvalidModel, match="use mfvi"):
             bc.check(method, {"name": model}, likelihood="gaussian", input_shape=shape)
     else:
-        bc.check(method, {"name": model}, likelihood=bc.Categorical(n_classes=3), input_shape=shape)
+        if method != "neural_process":
+            bc.check(method, {"name": model}, likelihood=bc.Categorical(n_classes=3), input_shape=shape)
         bc.check(method, {"name": model}, likelihood="gaussian", input_shape=shape, n_targets=2)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import bensemble_core as bc
 from bensemble_core import io
-from tests.contracts.test_posteriors import REGRESSION, known, small
+from tests.contracts.test_posteriors import REGRESSION, known, small, with_tasks
 
 
 def data() -> tuple[Tensor, Tensor]:
@@ -38,7 +38,8 @@ def test_fitted_and_ensemble_predict_the_same_bits_after_a_file_a_copy_and_a_pic
     x, y = data()
     y = (y > 1).long() if likelihood == "categorical" else y
     options = OPTIONS.get(method, {}) | known(method, {"epochs": 2}) or small(method)
-    fitted = bc.fit(method, {"name": "mlp", "hidden": [6]}, (x, y), likelihood=likelihood, seed=4, **options)
+    rows = with_tasks(method, x, y)
+    fitted = bc.fit(method, {"name": "mlp", "hidden": [6]}, rows, likelihood=likelihood, seed=4, **options)
     fitted.save(tmp_path / "f.safetensors")
     again = bc.load(tmp_path / "f.safetensors")
     assert again.posterior == fitted.posterior

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import bensemble_core as bc
 from bensemble_core import io
-from tests.contracts.test_posteriors import known, small
+from tests.contracts.test_posteriors import known, small, with_tasks
 
 HUGE = 10**12
 Tensors = dict[str, Tensor]
@@ -26,7 +26,8 @@ def rows() -> tuple[Tensor, Tensor]:
 
 def fitted(method: str = "map", **options: Any) -> bc.Fitted:
     options = (known(method, {"epochs": 4}) or small(method)) | OPTIONS.get(method, {}) | options
-    return bc.fit(method, {"name": "mlp", "hidden": [6]}, rows(), likelihood="gaussian", **options)
+    own = with_tasks(method, *rows())
+    return bc.fit(method, {"name": "mlp", "hidden": [6]}, own, likelihood="gaussian", **options)
 
 
 def changed(thing: bc.Fitted | bc.Ensemble, path: Path, change: Change) -> bytes:

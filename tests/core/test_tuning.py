@@ -331,3 +331,12 @@ def test_declared_ranges_lie_within_the_bounds_and_pydantic_ignores_them(name: s
         assert low < high
         for end in (low, high):
             bc.options.make(kind, {option: end})
+
+
+def test_of_several_tasks_the_one_that_is_predicted_is_held_out_from() -> None:
+    x, task = torch.arange(30.0)[:, None], torch.arange(30) % 3
+    rows = bc.Data(x=x, y=x[:, 0], task=task)
+    train, held_out = bc.tuning._split(rows, 0.2, 0)
+    assert held_out.task is not None
+    assert held_out.task.tolist() == [0, 0]
+    assert sorted([*train.y.tolist(), *held_out.y.tolist()]) == x[:, 0].tolist()

@@ -22,6 +22,9 @@ def test_every_posterior_trains_and_ranks_over_rest(service: Service) -> None:
         project = service.post("/projects", {**body, "model": {"name": "mlp", "hidden": [6]}}, 201)
         rows = {"name": "p", "rows": x.tolist(), "labels": [*labels, *[None] * 20]}
         pool = service.post(f"/projects/{project['id']}/pools", rows)
+        if getattr(bc.POSTERIORS[name], "needs_tasks", False):
+            other = {"name": "another task", "purpose": "task", "rows": x[:20].tolist(), "labels": labels[20:]}
+            service.post(f"/projects/{project['id']}/pools", other, 201)
         trained = service.post(f"/projects/{project['id']}/ensembles", {"n_members": 5})
         service.run_jobs()
         ensemble = service.get(f"/ensembles/{trained['ensemble']['id']}")

@@ -84,7 +84,7 @@ def test_an_inline_pool_with_a_mistake_is_refused_whole(service: Service) -> Non
         ({"rows": two, "labels": ["red", {"is": "blue"}]}, "a label is text", "/labels/1"),
         ({"rows": two, "purpose": "evaluation"}, "An evaluation pool comes with labels", "/labels"),
         ({"rows": two, "purpose": "evaluation", "labels": [None, None]}, "these rows have none", "/labels"),
-        ({"rows": two, "purpose": "test"}, "'candidates' or 'evaluation'", "/purpose"),
+        ({"rows": two, "purpose": "test"}, "'candidates', 'evaluation' or 'task'", "/purpose"),
         ({"keys": ["a"]}, "`keys` came without `rows`", "/keys"),
         ({"rwos": two}, "Extra inputs are not permitted", "/rwos"),
         ({"name": ""}, "at least 1 character", "/name"),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import bensemble_core as bc
-from tests.contracts.test_posteriors import known, small
+from tests.contracts.test_posteriors import known, small, with_tasks
 
 MLP: dict[str, Any] = {"name": "mlp", "hidden": [5]}
 OPTIONS: dict[str, Any] = {"swag": {"rank": 0}, "multi_swag": {"rank": 0}, "snapshot_ensemble": {"cycles": 2}}
@@ -64,7 +64,8 @@ def test_every_method_starts_from_every_other(old: str) -> None:
     warm = bc.fit(old, MLP, (x, y), likelihood="gaussian", epochs=2, **OPTIONS.get(old, {}))
     for new in bc.POSTERIORS:
         options = known(new, {"epochs": 2}) | OPTIONS.get(new, {}) or small(new)
-        bc.fit(new, MLP, (x, y), likelihood="gaussian", warm=warm, **options).sample(2).predict(x)
+        own = with_tasks(new, x, y)
+        bc.fit(new, MLP, own, likelihood="gaussian", warm=warm, **options).sample(2).predict(x)
 
 
 class Grouped(nn.Module):
