@@ -16,6 +16,9 @@ ClassName = Annotated[
 ]
 
 
+Length = Annotated[Number, Field(gt=0, le=1e9)]
+
+
 class NormalPrior(In):
     name: Literal["normal"] = "normal"
     scale: Number = Field(gt=0, le=1e6, description="Standard deviation of every weight, inputs being standardised.")
@@ -36,22 +39,35 @@ class StudentTPrior(In):
     scale: Number = Field(1.0, gt=0, le=1e6, description="Of every weight, inputs being standardised.")
 
 
+class GPPrior(In):
+    """A prior over functions, for `gp` and `neural_process`, in the units of the features and the numbers labelled."""
+
+    name: Literal["gp"]
+    lengthscale: Length | Annotated[list[Length], Field(min_length=1, max_length=10_000)] = Field(
+        description="How far apart in a feature values are alike; one for all, or one for each."
+    )
+    scale: Number = Field(gt=0, le=1e9, description="Standard deviation of the function anywhere.")
+    kernel: Literal["rbf", "matern52"] = "rbf"
+
+
 def _normal_unless_named(value: Any) -> Any:
     return {"name": "normal", **value} if isinstance(value, dict) and "name" not in value else value
 
 
 if TYPE_CHECKING:
-    Prior = NormalPrior | DoubleExponentialPrior | StudentTPrior
+    Prior = NormalPrior | DoubleExponentialPrior | StudentTPrior | GPPrior
 else:
     Prior = Annotated[
-        one_of((NormalPrior, DoubleExponentialPrior, StudentTPrior), "name"), BeforeValidator(_normal_unless_named)
+        one_of((NormalPrior, DoubleExponentialPrior, StudentTPrior, GPPrior), "name"),
+        BeforeValidator(_normal_unless_named),
     ]
 
 Weights = Annotated[
     Prior | None,
     Field(
         description='Prior on every weight, by name: `{"name": "normal", "scale": 1.0}` if left out; `{"scale": 0.3}` '
-        "alone is normal; null is maximum likelihood. Methods that need a normal prior refuse others.",
+        "alone is normal; null is maximum likelihood. Methods that need a normal prior refuse others, and "
+        "`gp` is for posteriors over functions alone.",
     ),
 ]
 

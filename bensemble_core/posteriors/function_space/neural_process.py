@@ -29,7 +29,7 @@ from bensemble_core.randomness import derive, draw_seed, generator
 from bensemble_core.threads import one_thread
 from bensemble_core.training.descent import Descent, Run, descend
 from bensemble_core.training.objectives import Batch, Forward
-from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
+from bensemble_core.types import Aim, Data, Over, Problem, Report, Shapes, Tensors, silent
 
 _INPUTS = 1024  # most inputs that are kept for pseudo-labels
 _LEAST_SD = 0.1  # of the latent vector: sd = .1 + .9 sigmoid(raw), as the papers' authors have it
@@ -68,6 +68,7 @@ class NeuralProcess:
     resumes: ClassVar[bool] = True
     starts_from_weights: ClassVar[bool] = False
     needs_tasks: ClassVar[bool] = True
+    over: ClassVar[Over] = "functions"
     name: Literal["neural_process"] = "neural_process"
     encoder: Encoding = field(
         default="attention", metadata={"description": "a row's own average of the context, or one for all rows"}

@@ -20,14 +20,20 @@ GIVEN: list[tuple[dict[str, Any], dict[str, Any], Any]] = [
         {"name": "double_exponential", "scale": 0.5},
         bc.DoubleExponential(scale=0.5),
     ),
+    (
+        {"name": "gp", "lengthscale": [2], "scale": 1.5},
+        {"name": "gp", "lengthscale": [2.0], "scale": 1.5, "kernel": "rbf"},
+        bc.GP(lengthscale=(2.0,), scale=1.5),
+    ),
     ({"name": "student_t"}, {"name": "student_t", "df": 3.0, "scale": 1.0}, bc.StudentT(df=3.0, scale=1.0)),
 ]
 
 
 @on_sqlite
-@pytest.mark.parametrize(("given", "shown", "prior"), GIVEN, ids=["scale alone", "normal", "l1", "t"])
+@pytest.mark.parametrize(("given", "shown", "prior"), GIVEN, ids=["scale alone", "normal", "l1", "gp", "t"])
 def test_a_prior_is_chosen_by_name(service: Service, given: Any, shown: Any, prior: Any, tmp_path: Path) -> None:
-    project = service.project(task={"kind": "regression", "prior": given}, **REGRESSION)
+    wanted = REGRESSION | ({"posterior": {"name": "gp", "frequencies": 32}} if prior.over == "functions" else {})
+    project = service.project(task={"kind": "regression", "prior": given}, **wanted)
     assert service.get(f"/projects/{project['id']}")["task"]["prior"] == shown
     rows = {"name": "p", "rows": [[float(i)] for i in range(12)], "labels": [float(i % 3) for i in range(12)]}
     service.post(f"/projects/{project['id']}/pools", rows)
@@ -54,6 +60,6 @@ def test_openapi_lists_the_priors(service: Service) -> None:
     schema = service.client.get("/openapi.json").json()["components"]["schemas"]
     prior = schema["Regression"]["properties"]["prior"]
     union = next(part for part in prior["anyOf"] if "discriminator" in part)
-    assert set(union["discriminator"]["mapping"]) == {"normal", "double_exponential", "student_t"}
+    assert set(union["discriminator"]["mapping"]) == {"normal", "double_exponential", "student_t", "gp"}
     assert schema["NormalPrior"]["required"] == ["scale"]
     assert "maximum likelihood" in prior["description"]

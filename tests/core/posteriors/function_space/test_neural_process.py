@@ -16,27 +16,14 @@ PRIOR_LOG_LIKELIHOOD = -1.422  # of a target, by what is known without a context
 FORMS = [(encoder, latent) for encoder in ("attention", "mean") for latent in (False, True)]
 
 
-class Process:
-    """A stand-in for a prior over functions."""
-
-    def log_prob(self, theta: Any) -> Tensor:
-        raise AssertionError("the process is no prior over weights")
-
-    def mean(self, x: Tensor) -> Tensor:
-        return x.new_zeros(len(x), 1)
-
-    def gram(self, a: Tensor, b: Tensor) -> Tensor:
-        return torch.exp(-0.5 * torch.cdist(a / LENGTHSCALE, b / LENGTHSCALE).square())
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": "a stand-in"}
+PROCESS = bc.GP(lengthscale=LENGTHSCALE, scale=1.0)
 
 
 def draw_tasks(n: int, rows: int, seed: int) -> tuple[Tensor, Tensor]:
     """Rows [n, rows, 1] and labels [n, rows] of functions drawn from the process, x ~ U(−2, 2)."""
     g = torch.Generator().manual_seed(seed)
     x = torch.rand(n, rows, 1, generator=g, dtype=torch.float64) * 4 - 2
-    covariance = Process().gram(x, x) + NOISE**2 * torch.eye(rows, dtype=torch.float64)
+    covariance = torch.stack([PROCESS.gram(own, own) for own in x]) + NOISE**2 * torch.eye(rows, dtype=torch.float64)
     y = torch.linalg.cholesky(covariance) @ torch.randn(n, rows, 1, generator=g, dtype=torch.float64)
     return x.float(), y[..., 0].float()
 
@@ -155,7 +142,7 @@ def test_what_it_is_not_for_is_refused_with_advice() -> None:
         (lambda: bc.fit("neural_process", "mlp", (x[0], y[0]), likelihood="gaussian"), "learns over tasks"),
         (lambda: bc.fit("neural_process", "mlp", (x[0], y[0] > 0), likelihood="categorical"), "is for numbers"),
         (
-            lambda: bc.fit("neural_process", "mlp", (x[0], y[0]), likelihood="gaussian", prior=Process()),
+            lambda: bc.fit("neural_process", "mlp", (x[0], y[0]), likelihood="gaussian", prior=PROCESS),
             "need its noise",
         ),
         (
@@ -183,7 +170,7 @@ def test_tasks_may_be_drawn_from_a_process_and_a_known_noise_is_the_least() -> N
         "mlp",
         (x[0], y[0]),
         likelihood=bc.Gaussian(noise=NOISE),
-        prior=Process(),
+        prior=PROCESS,
         epochs=400,
         rows=20,
         width=32,
