@@ -115,7 +115,7 @@ def tune(
         prior, `prior.scale`.
     metric: "nll" (the default) or any other that `metrics.evaluate` gives, of `n_members` draws (or of the method's own
         closed form) on held-out rows; or measured on the fit itself where the method has it, with no row held out:
-        "log_evidence" (laplace), "bound" (the ELBO of mfvi).
+        "log_evidence" (laplace, importance, gp, vip), "bound" (the ELBO of mfvi and its kin).
     validation: share of rows to hold out, default 0.2, drawn once from the seed; or (x, y) of your own, which the last
         fit does not see either.
     n_members: draws to measure with; default 20.

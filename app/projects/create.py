@@ -72,8 +72,9 @@ def check_training(project: Project, posterior: Any, settings: Settings, *, n_fi
     cost = posterior.cost(n_parameters)
     if cost > settings.max_training_cost:
         raise Malformed(
-            f"members × weights × epochs is {cost:.3g}; the cap is {settings.max_training_cost:.3g}. "
-            "Take fewer members or epochs, or a smaller model.",
+            f"members × weights × epochs (of chains: chains × weights × passes) is {cost:.3g}; the cap is "
+            f"{settings.max_training_cost:.3g}. "
+            "Take fewer members, epochs, chains, samples or steps, or a smaller model.",
             pointer="/posterior",
         )
     if cost * n_fits > settings.max_training_cost:

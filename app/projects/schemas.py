@@ -21,7 +21,7 @@ Length = Annotated[Number, Field(gt=0, le=1e9)]
 
 class NormalPrior(In):
     name: Literal["normal"] = "normal"
-    scale: Number = Field(gt=0, le=1e6, description="Standard deviation of every weight, inputs being standardised.")
+    scale: Number = Field(1.0, gt=0, le=1e6, description="Standard deviation of every weight, of standardised inputs.")
 
 
 class DoubleExponentialPrior(In):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bensemble_core.ensemble.ensemble import Ensemble
 from bensemble_core.ensemble.rows import Rows, as_tensor, sliceable
-from bensemble_core.errors import InvalidData
+from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.predictive.mixtures import effective_size, normalised
 from bensemble_core.torch_modes import own_modes
 from bensemble_core.types import Data
@@ -39,6 +39,10 @@ def reweight(ensemble: Ensemble, data: tuple[Any, Any] | Data) -> Ensemble:
     data: (x, y), rows [N, ...] and their labels, class indices [N] or numbers [N(, T)], in the units handed to `fit`.
         Rows are read a block at a time, so x may be a memory map.
     """
+    if not isinstance(ensemble, Ensemble):
+        raise InvalidOption(
+            f"reweight takes an ensemble, got {type(ensemble).__name__}; a Fitted draws one with sample(100)"
+        )
     x, y = _rows(ensemble, data)
     total = torch.zeros(ensemble.n_members, dtype=torch.float64, device=ensemble.device)
     for start in range(0, len(x), ensemble.plan.rows):

@@ -426,7 +426,7 @@ def _warnings(khat: float, size: float, n_draws: int) -> tuple[str, ...]:
             "the posterior, and averages are not to be trusted; train for longer, take fewer weights "
             '(subset="last_layer") or another method'
         )
-    if size < LEAST_SIZE:
+    if round(size) < LEAST_SIZE:
         found.append(
             f"{n_draws} weighted draws count as {size:.1f}, fewer than {LEAST_SIZE}: averages are rough; take more "
             "samples, or fewer weights"

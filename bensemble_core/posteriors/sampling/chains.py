@@ -222,7 +222,11 @@ class _State:
         return Step(number=number, warmup=self.plan.warmup, total=self.total, seeds=self.plan.seeds)
 
     def _tick(self, at_last: bool = False) -> None:
-        if not self.carry or not (at_last or time.monotonic() - self.reported >= _QUIET_SECONDS):
+        if not (at_last or time.monotonic() - self.reported >= _QUIET_SECONDS):
+            return
+        if not self.carry:  # nothing to go on from yet: whoever is stopped here starts again
+            self.report(1, self.total, "finding where the chains start, and how far they step", dict)
+            self.reported = time.monotonic()
             return
         self.report(min(self.number + 1, self.total), self.total, self._message(), self.snapshot)
         self.reported = time.monotonic()

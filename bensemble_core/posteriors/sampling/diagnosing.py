@@ -7,6 +7,7 @@ hidden units can be exchanged, and chains that agree in every prediction may dif
 import math
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,8 @@ def from_state(state: Tensors, *, steps: str) -> Diagnostics:
     values = {k.removeprefix(PREFIX): float(v[0]) for k, v in state.items() if k.startswith(PREFIX)}
     warnings = []
     if "rhat" not in values:
-        warnings.append("these are too few draws, or arviz-stats is missing, to tell whether the chains have arrived")
+        why = "these are too few draws" if find_spec("arviz_stats") else "arviz-stats is not installed, which it takes"
+        warnings.append(f"{why} to tell whether the chains have arrived")
     for suffix, what in (("", "predictions"), ("_log_joint", "their log posterior")):
         rhat, ess = values.get("rhat" + suffix, 1.0), values.get("ess_bulk" + suffix, math.inf)
         ess = min(ess, values.get("ess_tail" + suffix, math.inf))
@@ -74,7 +76,7 @@ def from_state(state: Tensors, *, steps: str) -> Diagnostics:
                 f"the chains disagree in {what} (R-hat {rhat:.3g}, should be below {_WORST_RHAT}): they have not "
                 f"arrived, or sit in different modes; {steps}, or read them as an ensemble and not as the posterior"
             )
-        elif ess < _LEAST_ESS:
+        if ess < _LEAST_ESS:
             warnings.append(
                 f"the draws are worth {ess:.0f} independent ones by {what}, should be {_LEAST_ESS:.0f}; {steps}"
             )

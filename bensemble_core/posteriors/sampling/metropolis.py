@@ -75,6 +75,12 @@ class Annealing(Chained):
     def check(self, problem: Problem) -> None:
         super().check(problem)
         refuse_large(self.name, problem, self._sampled(problem))
+        untrained = problem.model.given(dtype=problem.dtype) is None
+        if self.subset == "last_layer" and not self.map_epochs and untrained:
+            raise InvalidOption(
+                'annealing: subset="last_layer" leaves the rest of the network as it is, which is untrained; pass '
+                "map_epochs=100, or a module with weights"
+            )
         if self.coldest > self.hottest:
             raise InvalidOption(
                 f"annealing cools: coldest is at most hottest, got {self.coldest:g} and {self.hottest:g}"
@@ -105,8 +111,9 @@ def refuse_large(method: str, problem: Problem, names: Sequence[str]) -> None:
     size = sum(p.numel() for name, p in outline(problem.model).named_parameters() if name in names)
     if size > LARGEST:
         raise InvalidOption(
-            f"{method} is a random walk, for at most {LARGEST:,} weights, these are {size:,}; use hmc or sgld, which "
-            'follow the gradient, or subset="last_layer"'
+            f"{method} is a random walk, for at most {LARGEST:,} weights, these are {size:,}; use "
+            f"{'map' if method == 'annealing' else 'hmc or sgld'}, which follows the gradient, a smaller network, or "
+            'subset="last_layer"'
         )
 
 

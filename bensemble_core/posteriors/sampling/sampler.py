@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.ensemble.tensors import split_extra
-from bensemble_core.errors import InvalidData, InvalidOption
+from bensemble_core.errors import InvalidData, InvalidOption, InvalidSnapshot
 from bensemble_core.io import above, below
 from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.options import STRICT
@@ -75,6 +75,11 @@ class Chained:
         raise NotImplementedError
 
     @property
+    def advice(self) -> str:
+        """What to do where chains have not arrived."""
+        return "take more steps (warmup, thin)"
+
+    @property
     def passes_a_step(self) -> float:
         """Passes over all rows that a step takes, at most."""
         return 1.0
@@ -128,8 +133,9 @@ class Chained:
             raise InvalidData(f"{self.name} has nothing to learn from: the data has no rows; label some")
         base = draw_seed(rng)
         seeds = [derive(base, c) for c in range(self.chains)]
+        resume = resume or None  # a snapshot of a run that had not begun is empty
         if resume is not None and _MAP_PHASE not in resume:
-            network = start_of(resume)
+            network = self._started(problem, start_of(resume))
         else:
             network = self._start(problem, data, base, seeds, warm=warm, resume=resume, report=report)
         target, theta = self._target(problem, data, network)
@@ -194,12 +200,12 @@ class Chained:
         return int(self.chains * n_parameters * (self.map_epochs + self.n_passes))
 
     def diagnose(self, problem: Problem, state: Tensors) -> Diagnostics:
-        return diagnosing.from_state(state, steps="take more steps (warmup, thin)")
+        return diagnosing.from_state(state, steps=self.advice)
 
     def unfold(self, problem: Problem, state: Tensors) -> dict[str, Tensor]:
         """Where each chain ended, as plain networks: [chains, ...]."""
         ends = below(_CHAIN + "position/", state)
-        rest = {k: state[k] for k in member_shapes(problem, 1) if k not in ends}
+        rest = {k: state[k] for k in member_shapes(problem, 1) if k not in ends and k in state}
         first = {k: v[:: max(1, len(v) // self.chains)] for k, v in rest.items()}  # of each chain
         return {**ends, **{k: v.expand(self.chains, *v.shape[1:]) for k, v in first.items()}}
 
@@ -257,6 +263,16 @@ class Chained:
             report=report_map,
         )
         return {**trained.theta, **trained.fixed}
+
+    def _started(self, problem: Problem, network: Tensors) -> dict[str, Tensor]:
+        """The networks of a snapshot, or a refusal where they are not of this method's chains."""
+        n = 1 if self.subset == "last_layer" else self.chains
+        if {k: tuple(v.shape) for k, v in network.items()} != member_shapes(problem, n):
+            raise InvalidSnapshot(
+                "this snapshot is of another network or of another number of chains; resume with the call that made "
+                "it, or start afresh without resume"
+            )
+        return dict(network)
 
     def _target(self, problem: Problem, data: Data, network: Tensors) -> tuple[LogPosterior, dict[str, Tensor]]:
         """What is sampled, and where it starts under the target's own names."""

@@ -31,6 +31,10 @@ class Stochastic(Sampling):
         metadata={"description": "steps of each weight by the size of its gradient, learnt in the warm-up, or alike"},
     )
 
+    @property
+    def advice(self) -> str:
+        return "take more or larger steps (warmup, thin, lr)"
+
     def gradients(self, data: Data | None) -> "Gradients":
         """Where steps get their gradients from."""
         n_rows, is_augmented = (0, False) if data is None else (data.n_rows, data.augment is not None)

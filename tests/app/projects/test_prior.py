@@ -61,5 +61,5 @@ def test_openapi_lists_the_priors(service: Service) -> None:
     prior = schema["Regression"]["properties"]["prior"]
     union = next(part for part in prior["anyOf"] if "discriminator" in part)
     assert set(union["discriminator"]["mapping"]) == {"normal", "double_exponential", "student_t", "gp"}
-    assert schema["NormalPrior"]["required"] == ["scale"]
+    assert schema["NormalPrior"]["properties"]["scale"]["default"] == 1.0
     assert "maximum likelihood" in prior["description"]

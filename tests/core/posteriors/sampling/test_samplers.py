@@ -221,6 +221,13 @@ def test_progress_is_reported_inside_a_trajectory_and_cancels_there() -> None:
     assert len(times) == 4
 
 
+def test_progress_is_reported_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bensemble_core.posteriors.sampling.chains._QUIET_SECONDS", 0.0)
+    said: list[str] = []
+    small("hmc", map_epochs=0, report=lambda done, total, message, snapshot: said.append(message))
+    assert said[0].startswith("finding where the chains start")
+
+
 def test_more_rows_start_where_the_chains_ended_with_their_tuning() -> None:
     first = small("hmc", samples=20, warmup=100)
     more = first.update((X[:2].float(), Y[:2]), samples=20, warmup=0)
@@ -330,6 +337,27 @@ def test_what_cannot_be_sampled_is_refused_before_any_work(method: str) -> None:
             bc.check(
                 method, {"name": "mlp", "hidden": [512, 512]}, likelihood="gaussian", input_shape=[512], chains=1000
             )
+
+
+def test_what_does_not_fit_is_refused_in_a_sentence() -> None:
+    first = small("hmc")
+    with pytest.raises(bc.InvalidModel, match="warm start: expected"):
+        bc.fit("hmc", {"name": "mlp", "hidden": [5]}, (X.float(), Y), likelihood="gaussian", warm=first, chains=2)
+    kept: list[dict[str, Tensor]] = []
+
+    def keep(done: int, total: int, message: str, snapshot: Snapshot) -> None:
+        if "sampling" in message:
+            kept.append(snapshot())
+
+    small("hmc", report=keep)
+    with pytest.raises(bc.InvalidSnapshot, match="another number of chains"):
+        small("hmc", resume=kept[0], chains=3)
+    fresh = small("hmc", resume={})
+    assert torch.equal(fresh.state["linear1.weight"], first.state["linear1.weight"])
+    with pytest.raises(bc.InvalidOption, match="map_epochs=100"):
+        bc.check("annealing", "mlp", likelihood="gaussian", input_shape=[3], subset="last_layer")
+    with pytest.raises(bc.InvalidOption, match=r"draws one with sample\(100\)"):
+        bc.reweight(first, (X.float(), Y))  # type: ignore[arg-type]
 
 
 def test_rows_of_a_batch_go_through_the_augmentation() -> None:
