@@ -58,7 +58,7 @@ LINEAR: dict[str, dict[str, Any]] = {  # what else it takes to reach what an ent
     "importance": {"samples": 20_000},
     "snapshot_ensemble": {"cycles": 2, "epochs": 1500},  # each cycle has to arrive
     "bbvi": {"samples": 1000},
-    "hvi": {"samples": 100},
+    "hvi": {"samples": 300, "epochs": 1000},  # its optimum is found by noisy steps
     "hmc": {"chains": 40, "samples": 100, "warmup": 200},
     "sgld": {"chains": 100, "samples": 50, "warmup": 200, "preconditioner": "none", "lr": 0.005},
     "sghmc": {"chains": 100, "samples": 50, "warmup": 200, "preconditioner": "none", "lr": 0.05},
@@ -388,7 +388,7 @@ def test_an_entry_takes_any_prior_or_refuses_it_before_any_work(name: str, prior
     try:
         bc.check(name, MODELS["mlp"], likelihood=kind, input_shape=[4], prior=prior)
     except bc.InvalidOption:
-        with pytest.raises(bc.InvalidOption, match="Normal"):
+        with pytest.raises(bc.InvalidOption, match=r"Normal|functions"):
             fit(name, prior=prior)
         return
     fitted = fit(name, prior=prior)

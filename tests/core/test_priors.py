@@ -16,7 +16,7 @@ TORCH: list[tuple[Any, torch.distributions.Distribution]] = [
     (bc.DoubleExponential(scale=0.7), torch.distributions.Laplace(0.0, 0.7)),
     (bc.StudentT(df=4.5, scale=0.7), torch.distributions.StudentT(4.5, 0.0, 0.7)),
 ]
-NAMES = list(PRIORS)
+NAMES = [name for name, kind in PRIORS.items() if kind.over == "weights"]
 
 
 @pytest.mark.parametrize(("prior", "reference"), TORCH, ids=NAMES)

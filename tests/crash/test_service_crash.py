@@ -81,7 +81,7 @@ def test_a_training_killed_half_way_is_finished_by_another_worker_with_the_same_
 
 @on_sqlite
 def test_chains_killed_half_way_go_on_with_the_same_bits(database_url: str, tmp_path: Path) -> None:
-    posterior = {"name": "hmc", "samples": 12, "warmup": 12, "leapfrog": 24, "chains": 2, "map_epochs": 0}
+    posterior = {"name": "hmc", "samples": 40, "warmup": 40, "trajectory": 1000.0, "chains": 2}
     with running(database_url, tmp_path) as service:
         service.start_api()
         service.start("worker")

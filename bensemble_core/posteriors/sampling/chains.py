@@ -77,6 +77,7 @@ class Kernel(Protocol):
 
     flat: ClassVar[tuple[str, ...]]  # of the carry, [C or 1, P]: what a later run goes on from
     scalars: ClassVar[tuple[str, ...]]  # of the carry, [1]: likewise
+    measures: ClassVar[tuple[str, ...]]  # what diagnostics it has beside those of the draws
 
     def start(self, target: Target, position: Tensor, warm: Tensors, step: Step) -> Carry:
         """The carry at a position [C, P]; `warm` has what an earlier run ended with, if there was one."""

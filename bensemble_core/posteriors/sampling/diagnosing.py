@@ -5,7 +5,7 @@ hidden units can be exchanged, and chains that agree in every prediction may dif
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor
 from bensemble_core.posteriors.log_posterior import LogPosterior
 from bensemble_core.posteriors.sampling.chains import Chains
 from bensemble_core.randomness import generator
-from bensemble_core.types import Data, Diagnostics, Tensors
+from bensemble_core.types import Data, Diagnostics, Shapes, Tensors
 
 PREFIX = "diagnostics/"
 _ROWS = 128  # rows at which outputs are compared
@@ -59,6 +59,15 @@ def compare(chains: Chains, target: LogPosterior, seed: int) -> dict[str, float]
 def to_state(values: Mapping[str, float], device: torch.device) -> dict[str, Tensor]:
     """One tensor [1] a number, as a file keeps it."""
     return {PREFIX + k: torch.tensor([v], dtype=torch.float64, device=device) for k, v in values.items()}
+
+
+def expected(state: Tensors, measures: Sequence[str]) -> Shapes:
+    """What a file has to hold: of each kind of series all numbers or, where there were too few draws, none."""
+    names = list(measures)
+    for suffix in ("", "_log_joint", "_weights"):
+        group = [number + suffix for number in ("rhat", "ess_bulk", "ess_tail")]
+        names += group if any(PREFIX + name in state for name in group) else []
+    return {PREFIX + name: (1,) for name in names}
 
 
 def from_state(state: Tensors, *, steps: str) -> Diagnostics:

@@ -86,6 +86,7 @@ class Hamiltonian:
     acceptance: float = 0.8
     flat: ClassVar[tuple[str, ...]] = ("position", "inverse_mass")
     scalars: ClassVar[tuple[str, ...]] = ("step_size",)
+    measures: ClassVar[tuple[str, ...]] = ("acceptance", "divergences", "step_size")
 
     def start(self, target: Target, position: Tensor, warm: Tensors, step: Step) -> Carry:
         log_joint, slope = target(position)

@@ -123,6 +123,7 @@ class RandomWalk:
 
     flat: ClassVar[tuple[str, ...]] = ("position",)
     scalars: ClassVar[tuple[str, ...]] = ()
+    measures: ClassVar[tuple[str, ...]] = ("acceptance", "divergences", "step_size")
 
     def temperature(self, step: Step) -> float:
         return 1.0

@@ -193,7 +193,7 @@ class Chained:
             alone = {n: 1 if prefix + n in state and len(state[prefix + n]) == 1 else self.chains for n in names}
             shapes |= layout.under(prefix, alone)
         shapes |= {_CHAIN + key: (1,) for key in kernel.scalars}
-        return shapes | {k: (1,) for k in state if k.startswith(diagnosing.PREFIX)}
+        return shapes | diagnosing.expected(state, kernel.measures)
 
     def cost(self, n_parameters: int) -> int:
         """Chains × parameters × passes over the rows, those of the MAP training among them."""

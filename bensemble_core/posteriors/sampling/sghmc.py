@@ -57,6 +57,7 @@ class Underdamped:
     gradients: Gradients
     flat: ClassVar[tuple[str, ...]] = ("position", "momentum")
     scalars: ClassVar[tuple[str, ...]] = ()
+    measures: ClassVar[tuple[str, ...]] = ()
 
     def start(self, target: Target, position: Tensor, warm: Tensors, step: Step) -> Carry:
         carry = {"position": position, **self.gradients.start(target, position, step)}

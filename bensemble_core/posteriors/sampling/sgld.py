@@ -88,6 +88,7 @@ class Langevin:
     half_cycle: int | None = None  # steps
     flat: ClassVar[tuple[str, ...]] = ("position",)
     scalars: ClassVar[tuple[str, ...]] = ()
+    measures: ClassVar[tuple[str, ...]] = ()
 
     def start(self, target: Target, position: Tensor, warm: Tensors, step: Step) -> Carry:
         carry = {"position": position, **self.gradients.start(target, position, step)}
