@@ -28,7 +28,8 @@ from torch import Tensor
 
 import bensemble_core as bc
 from bensemble_core.predictive import GaussianPredictive
-from bensemble_core.types import Report, Snapshot
+from bensemble_core.priors import DEFAULT_PRIOR
+from bensemble_core.types import Report, Snapshot, over
 
 MODEL = {"name": "mlp", "hidden": [50]}  # ReLU, without which there is no pbp
 NOISE, PRIOR = 0.15, 0.7  # standard deviations of y, and of each weight
@@ -192,7 +193,7 @@ def measure(name: str, given: argparse.Namespace) -> Found:
             MODEL,
             rows(),
             likelihood=bc.Gaussian(noise=NOISE),
-            prior=bc.Normal(scale=PRIOR),
+            prior=bc.Normal(scale=PRIOR) if over(bc.POSTERIORS[method]) == "weights" else DEFAULT_PRIOR,
             standardise=False,
             seed=seed,
             report=progress(name),
@@ -320,7 +321,7 @@ def draw(path: Path, found: dict[str, Found], lines: list[Line], reference: Gaus
     columns = 5
     n_lines = math.ceil(len(found) / columns)
     figure, axes = pyplot.subplots(
-        n_lines, columns, figsize=(2 * columns, 1.55 * n_lines + 0.4), dpi=100, sharex=True, sharey=True, squeeze=False
+        n_lines, columns, figsize=(2 * columns, 1.55 * n_lines + 0.4), dpi=90, sharex=True, sharey=True, squeeze=False
     )
     x, (x_rows, y_rows) = grid()[:, 0], rows()
     low, high, mean = band(reference)
