@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from bensemble_core.ensemble.tensors import split_extra
-from bensemble_core.errors import InvalidModel
+from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.io import model_shapes
 from bensemble_core.models.spec import checked_state, outline, trainable_names
 from bensemble_core.types import Problem, Shapes, Tensors
+
+LARGEST_HELD = 1 << 28  # numbers: a gigabyte in float32, and as much again for their gradient
 
 
 def start_members(
@@ -44,6 +46,14 @@ def check_trainable(method: str, problem: Problem, *, as_they_are: bool = False)
         raise InvalidModel(
             f"{method}: every parameter of the module is frozen, so there is nothing to train; unfreeze some with "
             "requires_grad_(True), or take the weights as they are with map and epochs=0"
+        )
+
+
+def check_memory(method: str, what: str, numbers: int, advice: str) -> None:
+    """Refuse a step that would hold more numbers at one time than a memory has; `what` says of what they are."""
+    if numbers > LARGEST_HELD:
+        raise InvalidOption(
+            f"{method} holds {what} at one time: {numbers:,} numbers, at most {LARGEST_HELD:,} are taken; {advice}"
         )
 
 

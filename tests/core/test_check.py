@@ -248,3 +248,26 @@ def test_an_update_refuses_what_its_new_options_do_not_allow() -> None:
     fitted = bc.fit("swag", MLP, (x, y), likelihood="gaussian", epochs=8, rank=2)
     with pytest.raises(bc.InvalidOption, match="rank is at most the number of collected weights"):
         fitted.update((x, y), rank=20)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("hmc", {"chains": 10_000, "samples": 1}),
+        ("sivi", {"mixing": 100_000, "samples": 10_000}),
+        ("uivi", {"draws": 1_000, "samples": 10_000, "rank": 1_000}),
+        ("mnf", {"flow_hidden": 10_000, "flow_steps": 100}),
+        ("neural_process", {"tasks": 10_000, "rows": 10_000}),
+    ],
+)
+def test_a_step_that_no_memory_holds_is_refused_before_any_work(method: str, options: dict[str, Any]) -> None:
+    model = {"name": "mlp", "hidden": [128, 128]}
+    with pytest.raises(bc.InvalidOption, match=r"holds .* at one time"):
+        bc.check(method, model, likelihood="gaussian", input_shape=[64], **options)
+
+
+def test_a_batch_that_no_memory_holds_is_refused_too() -> None:
+    x = torch.zeros(3000, 2)
+    options: dict[str, Any] = {"samples": 10_000, "batch_size": 1_000_000}
+    with pytest.raises(bc.InvalidOption, match="ris holds the draws of a layer"):
+        bc.fit("ris", {"name": "mlp", "hidden": [64]}, (x, x[:, 0]), likelihood="gaussian", **options)

@@ -25,6 +25,7 @@ from bensemble_core.posteriors.function_space.tasks import (
     process_of,
 )
 from bensemble_core.posteriors.own_nets import OwnNet
+from bensemble_core.posteriors.start import check_memory
 from bensemble_core.randomness import derive, draw_seed, generator
 from bensemble_core.threads import one_thread
 from bensemble_core.training.descent import Descent, Run, descend
@@ -98,6 +99,9 @@ class NeuralProcess:
                 f"neural_process is for numbers, got {type(problem.likelihood).__name__}; use likelihood='gaussian', "
                 "or for classes deep_ensemble"
             )
+        advice = "take fewer tasks or rows a step, or a smaller width"
+        held = self.tasks * self.rows * (self.width + self.rows)
+        check_memory(self.name, "the tasks of a step", held, advice)
         if problem.model.integers:
             raise InvalidOption("neural_process reads rows of real numbers, and these are indices; pass embedded rows")
         if process_of(problem.prior) is not None and _known_noise(problem) is None:

@@ -23,7 +23,7 @@ from bensemble_core.posteriors.gaussian import N_ROWS, check_rows, in_units, of_
 from bensemble_core.posteriors.head import head_names
 from bensemble_core.posteriors.log_posterior import log_likelihoods
 from bensemble_core.posteriors.own_nets import OwnNet
-from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members
+from bensemble_core.posteriors.start import check_memory, check_trainable, member_shapes, start_members
 from bensemble_core.predictive.mixtures import LOG_2PI
 from bensemble_core.randomness import derive, draw_seed, generator
 from bensemble_core.training.descent import Descent, Run, descend
@@ -99,6 +99,9 @@ class Mixed(Descent):
                 "use map for maximum likelihood"
             )
         size = _size(self._shapes(problem))
+        others = max(getattr(self, "mixing", 0), getattr(self, "draws", 0)) * (self.rank + self.hidden)
+        what = f"{self.samples:,} draws of the weights and of z"
+        check_memory(self.name, what, self.samples * max(size, others), "take fewer samples, mixing or draws")
         if size > LARGEST:
             smaller = "a smaller network" if self.subset == "last_layer" else 'subset="last_layer"'
             raise InvalidOption(

@@ -17,7 +17,7 @@ from bensemble_core.posteriors.head import find_head, gives_the_outputs, head_al
 from bensemble_core.posteriors.log_posterior import Layout, LogPosterior
 from bensemble_core.posteriors.sampling import diagnosing
 from bensemble_core.posteriors.sampling.chains import Chains, Kernel, Plan, run, start_of
-from bensemble_core.posteriors.start import check_trainable, member_shapes, start_members
+from bensemble_core.posteriors.start import check_memory, check_trainable, member_shapes, start_members
 from bensemble_core.randomness import derive, draw_seed, generator
 from bensemble_core.training.descent import Descent, Run, descend
 from bensemble_core.types import (
@@ -34,6 +34,7 @@ from bensemble_core.types import (
 )
 
 LARGEST_DRAWS = 1 << 28  # numbers in all draws: a gigabyte in float32
+_COPIES = 8  # of θ in a step: where it is, its gradient, momentum and moments
 _CHAIN = "chain/"
 _MAP_PHASE = "map_phase"
 _JITTER, _PROBE, _TRUNK = 101, 102, 103  # branches of a seed
@@ -108,6 +109,8 @@ class Chained:
             )
         names = self._sampled(problem)
         size = sum(p.numel() for name, p in outline(problem.model).named_parameters() if name in names)
+        what = f"{_COPIES} copies of {self.chains:,} chains of {size:,} weights"
+        check_memory(self.name, what, _COPIES * self.chains * size, "take fewer chains")
         if self.n_draws * size > LARGEST_DRAWS:
             raise InvalidOption(
                 f"{self.name} keeps every draw: {self.n_draws:,} draws of {size:,} weights are more than "

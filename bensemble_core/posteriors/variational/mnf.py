@@ -37,6 +37,7 @@ from bensemble_core.posteriors.gaussian import (
     start_gaussian,
 )
 from bensemble_core.posteriors.own_nets import OwnNet
+from bensemble_core.posteriors.start import check_memory
 from bensemble_core.posteriors.variational.elbo import Elbo
 from bensemble_core.posteriors.variational.flows import Flow
 from bensemble_core.posteriors.variational.mfvi import MFVI
@@ -107,7 +108,11 @@ class MNF(Descent):
 
     def check(self, problem: Problem) -> None:
         normal_prior(problem, self.name)
-        self._factors(problem)
+        factors = self._factors(problem)
+        own = [math.prod(shape) for f in factors for shape in (f.q.shapes() | f.r.shapes()).values()]
+        weights = sum(p.numel() for p in outline(problem.model).parameters())
+        advice = "take fewer samples, or smaller flows (flow_steps, flow_hidden)"
+        check_memory(self.name, "its draws and flows", self.samples * weights + 4 * sum(own), advice)
         if self.patience is not None:
             raise InvalidOption(
                 "mnf: patience judges the network of the means μ, which is no member here (weights are z μ); leave it "

@@ -13,6 +13,7 @@ from bensemble_core.errors import InvalidModel
 from bensemble_core.models.spec import outline
 from bensemble_core.models.transforms import join
 from bensemble_core.posteriors.gaussian import LOG_SD, Earlier, Factorised, bayesian_names, normal_prior
+from bensemble_core.posteriors.start import check_memory
 from bensemble_core.posteriors.variational.elbo import Elbo, Expects
 from bensemble_core.posteriors.variational.mfvi import MFVI
 from bensemble_core.posteriors.variational.unit_moments import Nonlinearity, unit_moments
@@ -74,6 +75,10 @@ class RIS(Factorised):
 
     def run(self, start: Run, prior: Tensors, earlier: Earlier | None = None) -> Run:
         known = earlier or Earlier()
+        rows = min(self.batch_size, start.data.n_rows)
+        widest = max(v.shape[1] for k, v in {**start.theta, **start.fixed}.items() if v.ndim == 3 and "/" not in k)
+        advice = "take fewer samples, or smaller batches (batch_size)"
+        check_memory(self.name, "the draws of a layer's units", self.samples * rows * widest, advice)
         objective = _Moments(
             samples=self.samples,
             prior=prior,

@@ -335,7 +335,7 @@ def test_what_cannot_be_sampled_is_refused_before_any_work(method: str) -> None:
     else:
         with pytest.raises(bc.InvalidOption, match="keeps every draw"):
             bc.check(
-                method, {"name": "mlp", "hidden": [512, 512]}, likelihood="gaussian", input_shape=[512], chains=1000
+                method, {"name": "mlp", "hidden": [512, 512]}, likelihood="gaussian", input_shape=[512], samples=9000
             )
 
 
