@@ -26,6 +26,8 @@ from bensemble_core.likelihoods import LIKELIHOODS, Categorical, Gaussian, Heter
 from bensemble_core.models import MODELS, ModelSpec, count_parameters
 from bensemble_core.posteriors import (
     BBVI,
+    DEFAULT_POSTERIOR,
+    FBNN,
     HMC,
     HVI,
     MAP,
@@ -43,6 +45,7 @@ from bensemble_core.posteriors import (
     VIP,
     VOGN,
     Annealing,
+    Auto,
     BatchEnsemble,
     DeepEnsemble,
     GaussianProcess,
@@ -66,7 +69,7 @@ from bensemble_core.predictive import (
     metrics,
 )
 from bensemble_core.predictive.calibration import Calibration, calibrate
-from bensemble_core.priors import GP, DoubleExponential, Normal, StudentT
+from bensemble_core.priors import GP, DoubleExponential, FunctionSamples, Normal, StudentT
 from bensemble_core.ranking import Ranking, choose, conclude, rank, score, score_columns
 from bensemble_core.tuning import Trial, Tuned, tune
 from bensemble_core.types import Data, Diagnostics, Family, Posterior, Problem
@@ -79,6 +82,8 @@ except PackageNotFoundError:  # imported from a folder that was never installed
 __all__ = [
     "ACQUISITIONS",
     "BBVI",
+    "DEFAULT_POSTERIOR",
+    "FBNN",
     "GP",
     "HMC",
     "HVI",
@@ -100,6 +105,7 @@ __all__ = [
     "VIP",
     "VOGN",
     "Annealing",
+    "Auto",
     "BatchEnsemble",
     "BensembleError",
     "Calibration",
@@ -113,6 +119,7 @@ __all__ = [
     "Ensemble",
     "Family",
     "Fitted",
+    "FunctionSamples",
     "Gaussian",
     "GaussianPredictive",
     "GaussianProcess",

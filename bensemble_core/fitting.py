@@ -20,7 +20,7 @@ from bensemble_core.models.spec import LARGEST_ROW, has_embedding
 from bensemble_core.posteriors import POSTERIORS, named_posterior
 from bensemble_core.predictive import Predictive
 from bensemble_core.priors import DEFAULT_PRIOR
-from bensemble_core.problem import AnyData, AnyModel, as_data, encoded, joined, make_problem
+from bensemble_core.problem import AnyData, AnyModel, as_data, encoded, joined, make_problem, with_unlabelled
 from bensemble_core.randomness import generator
 from bensemble_core.torch_modes import own_modes
 from bensemble_core.types import (
@@ -244,6 +244,7 @@ def fit(
     device: str | torch.device = "cpu",
     input_shape: Sequence[int] | None = None,
     augment: Augment | None = None,
+    unlabelled: Rows | None = None,
     **options_: Any,
 ) -> Fitted:
     """Fit a posterior over the weights of a network to labelled rows.
@@ -252,7 +253,8 @@ def fit(
     ensemble of 20 networks.
 
     method: a name in `bc.POSTERIORS`, with its options as further keywords, or an instance, `bc.SWAG(epochs=50)`.
-    model: `{"name": "mlp", "hidden": [64]}` with a name in `bc.MODELS`, or any nn.Module.
+    model: `{"name": "mlp", "hidden": [64]}` with a name in `bc.MODELS`, or any nn.Module; None is the default network
+        for the shape of the rows, and leaves `auto` free to take none.
     data: (x [N, ...], y), tensors or arrays, y [N] class indices or [N(, T)] numbers in their own units; or a torch
         Dataset or DataLoader of such pairs, whose rows are read once and in its order. float64 rows make everything
         float64.
@@ -260,7 +262,8 @@ def fit(
         y. Of "gaussian" the noise is learnt.
     prior: on every weight of the network; default `bc.Normal(scale=1.0)`; None is maximum likelihood. Or
         `bc.DoubleExponential(scale=…)` (L1) or `bc.StudentT(df=…, scale=…)`, which methods that need a Normal refuse.
-        Of a posterior over functions (gp) `bc.GP(lengthscale=…, scale=…)`.
+        Of a posterior over functions (gp, fbnn) `bc.GP(lengthscale=…, scale=…)`, of fbnn also
+        `bc.FunctionSamples(draw)`.
     seed: the same seed gives the same bits on the same machine; default 0.
     standardise: inputs and numbers y to mean 0 and sd 1 inside the ensemble; default true, except where the weights of
         a module are taken as they are (epochs=0).
@@ -272,6 +275,8 @@ def fit(
     input_shape: of one row, where rows are stored flat: [3, 32, 32].
     augment: a function (x [B, ...], rng) -> x of the same shape, applied to every training batch in the units handed
         in, each member's with a generator of its own. It is code: not saved in files, and resuming needs the same one.
+    unlabelled: rows [U, ...] of the pool, a few thousand are plenty: inputs are standardised by them too, and `auto`
+        learns from them what each labelled row stands for; default none.
     """
     posterior, device = named_posterior(method, options_), usable_device(device)
     rows = as_data(data)
@@ -279,6 +284,8 @@ def fit(
         if not callable(augment):
             raise InvalidOption(f"augment has to be a function (x, rng) -> x, got {augment!r}")
         rows = replace(rows, augment=augment)
+    if unlabelled is not None:
+        rows = with_unlabelled(rows, unlabelled)
     if standardise is None:
         standardise = not (isinstance(model, nn.Module) and _takes_weights_as_they_are(posterior))
     like = warm.problem if isinstance(warm, Fitted) else None

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, get_args
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Final, Protocol, get_args
 
 import torch
 from torch import Tensor
 
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.kernels import KernelName, correlation, squared_distances
-from bensemble_core.options import is_number
+from bensemble_core.options import is_number, whole
 from bensemble_core.predictive.mixtures import LOG_2PI
 from bensemble_core.types import Over, Prior, Tensors
 
@@ -156,6 +156,87 @@ class GP:
         return {"name": "gp", "lengthscale": own, "scale": float(self.scale), "kernel": self.kernel}
 
 
+class Draw(Protocol):
+    """Functions drawn at rows: x [N, ...] in the units handed in, n of them -> [n, N, T], or [n, N] for all targets.
+
+    All chance comes from `rng`, so that the same seed gives the same bits.
+    """
+
+    def __call__(self, x: Tensor, n: int, rng: torch.Generator, /) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class FunctionSamples:
+    """A prior over functions that can be drawn and has no formula: a simulator, a process with kinks, a network.
+
+    draw: a function (x [N, ...], n, rng: torch.Generator) -> [n, N, T], or [n, N] for targets that are alike, in the
+        units of x and y handed in; of classes T are the logits.
+    draws: how many functions a step draws, of whose mean and covariance S at its rows it makes use.
+    shrinkage: λ of (1 − λ) S + λ diag(S), which has an inverse where S of few draws has none.
+
+    It is for `fbnn`, which knows it by those moments; others refuse it. `draw` is code: a file does not keep it, and
+    the service does not take it. What was fitted under it is saved, read and predicts as any other; to fit again,
+    pass it again.
+    """
+
+    draw: Draw
+    _: KW_ONLY
+    draws: int = 500
+    shrinkage: float = 0.0
+    over: ClassVar[Over] = "functions"
+
+    def __post_init__(self) -> None:
+        if not callable(self.draw):
+            raise InvalidOption(f"FunctionSamples takes a function (x, n, rng) -> [n, N, T], got {self.draw!r}")
+        if whole(self.draws, "FunctionSamples prior: draws") < 2:
+            raise InvalidOption(f"FunctionSamples prior: a covariance needs at least 2 draws, got {self.draws}")
+        if not (is_number(self.shrinkage) and 0 <= self.shrinkage <= 1):
+            raise InvalidOption(f"FunctionSamples prior: shrinkage is from 0 to 1, got {self.shrinkage!r}")
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was read from a file, which does not hold the function."""
+        return self.draw is _lost
+
+    def moments(self, x: Tensor, n_targets: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Mean and covariance of the draws in float64, targets apart: [N, ...] -> [T or 1, N], [T or 1, N, N]."""
+        with torch.no_grad():
+            drawn = self.draw(x, self.draws, rng)
+        shapes = [(self.draws, len(x)), (self.draws, len(x), n_targets)]
+        if not isinstance(drawn, Tensor) or tuple(drawn.shape) not in shapes:
+            came = list(drawn.shape) if isinstance(drawn, Tensor) else type(drawn).__name__
+            raise InvalidData(
+                f"FunctionSamples: expected {self.draws} functions at {len(x)} rows as a tensor [n, N] or [n, N, T], "
+                f"{' or '.join(str(list(shape)) for shape in shapes)}, got {came}"
+            )
+        if not bool(drawn.isfinite().all()):
+            raise InvalidData("FunctionSamples: the function drew a NaN or an infinity; check it on wider rows")
+        values = drawn.to(x.device, torch.float64).reshape(self.draws, len(x), -1).permute(2, 0, 1)  # [T, n, N]
+        mean = values.mean(1)
+        apart = values - mean[:, None]
+        covariance = apart.mT @ apart / (self.draws - 1)
+        own = torch.diag_embed(covariance.diagonal(dim1=-2, dim2=-1))
+        return mean, torch.lerp(covariance, own, float(self.shrinkage))
+
+    def log_prob(self, theta: Tensors) -> Tensor:
+        """Refused: weights have no density under it."""
+        raise InvalidOption(
+            "FunctionSamples is a prior over functions and has no density of weights; pass prior=Normal(scale=…)"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Its numbers: the function is code."""
+        return {"name": _SAMPLES, "draws": int(self.draws), "shrinkage": float(self.shrinkage)}
+
+
+_SAMPLES = "function_samples"
+
+
+def _lost(x: Tensor, n: int, rng: torch.Generator, /) -> Tensor:
+    """In place of a function that a file does not hold."""
+    raise InvalidOption("the prior was a function, which a file does not hold; pass prior=FunctionSamples(…) again")
+
+
 DEFAULT_PRIOR: Final = Normal(scale=1.0)  # itself, where the caller named none; an equal one of the caller's is another
 
 PRIORS: dict[str, type[Any]] = {
@@ -180,6 +261,8 @@ def prior_from_json(spec: Mapping[str, Any] | None) -> Prior | None:
     """The inverse of `to_json`; None is maximum likelihood."""
     if spec is None:
         return None
+    if spec.get("name") == _SAMPLES:
+        return FunctionSamples(_lost, **{k: v for k, v in spec.items() if k != "name"})
     if spec.get("name") not in PRIORS:
         raise InvalidOption(f"unknown prior {spec.get('name')!r}; there is {', '.join(PRIORS)}")
     made: Prior = PRIORS[spec["name"]](**{k: v for k, v in spec.items() if k != "name"})

@@ -12,22 +12,22 @@ from torch.utils.data import DataLoader, Dataset
 from bensemble_core.ensemble.rows import Rows, as_rows, as_tensor
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.likelihoods import standardised_like
-from bensemble_core.models import MLP, Conv, ModuleSpec, Residual, adopt, named_model
+from bensemble_core.models import MLP, Conv, Default, ModuleSpec, Residual, adopt, named_model
 from bensemble_core.models.spec import check_outputs, has_embedding
 from bensemble_core.options import whole
 from bensemble_core.priors import checked_prior
 from bensemble_core.training.datasets import collect
 from bensemble_core.types import Augment, Data, Likelihood, Model, Posterior, Prior, Problem, Scaling
 
-AnyModel: TypeAlias = str | Mapping[str, Any] | MLP | Conv | Residual | nn.Module
+AnyModel: TypeAlias = str | Mapping[str, Any] | MLP | Conv | Residual | Default | nn.Module | None
 AnyData: TypeAlias = Data | tuple[Any, Any] | tuple[Any, Any, Any] | Dataset[Any] | DataLoader[Any]
 
 
 def as_data(data: AnyData) -> Data:
     """(x, y) or (x, y, task) as tensors, arrays or lists, a Data, or the rows of a Dataset or DataLoader, read once."""
-    augment = None
+    augment = unlabelled = None
     if isinstance(data, Data):
-        augment, data = data.augment, (data.x, data.y, data.task)
+        augment, unlabelled, data = data.augment, data.unlabelled, (data.x, data.y, data.task)
     elif isinstance(data, (Dataset, DataLoader)):
         data = collect(data)
     if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
@@ -38,7 +38,15 @@ def as_data(data: AnyData) -> Data:
     if x.ndim < 2:
         raise InvalidData(f"expected x [rows, …], got shape {tuple(x.shape)}; one feature is x[:, None]")
     task = None if len(data) == 2 or data[2] is None else as_tensor(data[2], "task")
-    return Data(x=x, y=y, task=task, augment=augment)
+    return Data(x=x, y=y, task=task, augment=augment, unlabelled=unlabelled)
+
+
+def with_unlabelled(data: Data, unlabelled: object) -> Data:
+    """The same labelled rows beside rows of the pool that have no label: checked."""
+    rows = as_tensor(unlabelled, "unlabelled")
+    if rows.ndim < 2 or rows[0].numel() != data.x[0].numel():
+        raise InvalidData(f"unlabelled rows have shape {list(rows.shape[1:])}, the labelled {list(data.x.shape[1:])}")
+    return replace(data, unlabelled=rows.reshape(-1, *data.x.shape[1:]))
 
 
 def make_problem(
@@ -77,7 +85,8 @@ def make_problem(
     if like is not None:
         scaling = None if like.scaling is None else like.scaling.to(dtype)
     elif standardise and not (isinstance(network, ModuleSpec) and network.integers):
-        scaling = _scaling(data.x.reshape(len(data.x), *shape), dtype)
+        known = data.x if data.unlabelled is None else torch.cat([data.x, data.unlabelled.to(data.x)])
+        scaling = _scaling(known.reshape(len(known), *shape), dtype)
     return Problem(model=network, likelihood=likelihood, prior=prior, scaling=scaling, dtype=dtype)
 
 
@@ -90,7 +99,9 @@ def encoded(posterior: Posterior, problem: Problem, rows: Data, device: str | to
     if len(x) != len(y):
         raise InvalidData(f"expected as many labels as rows, got {len(y)} and {len(x)}")
     augment = None if rows.augment is None else _in_units(rows.augment, problem.scaling)
-    return Data(x=x, y=y, task=None if rows.task is None else rows.task.to(device), augment=augment)
+    unlabelled = None if rows.unlabelled is None else encoded_rows(problem, rows.unlabelled, device)
+    task = None if rows.task is None else rows.task.to(device)
+    return Data(x=x, y=y, task=task, augment=augment, unlabelled=unlabelled)
 
 
 def encoded_rows(problem: Problem, x: Rows, device: str | torch.device) -> Tensor:

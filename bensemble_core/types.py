@@ -60,6 +60,7 @@ class Data(Described):
     y: Tensor  # [N] classes (int64), or [N, T] targets
     task: Tensor | None = None  # [N] number of the task a row belongs to, for methods that learn over several
     augment: Augment | None = None  # applied to every batch of a descent, not to held-out rows nor to predictions
+    unlabelled: Tensor | None = None  # [U, ...] rows of the pool: they say how inputs scale and what labels stand for
 
     def __post_init__(self) -> None:
         if self.task is None:

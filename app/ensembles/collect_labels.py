@@ -14,6 +14,7 @@ from app.services import Services
 from bensemble_core.randomness import GAMMA, mix
 
 FEW = 30
+UNLABELLED = 4_000  # rows of the pools that a training may look at without their labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,26 @@ def collect_labels(session: Session, project: Project, watermark: int, *, with_t
             tasks.append(Part(data=data, rows=rows, values=values))
     digest = _digest(project, [*train, *tasks])
     return Snapshot(train=train, measure=measure, measured_on=measured_on, tasks=tasks, digest=digest)
+
+
+def sample_unlabelled(
+    services: Services, project: Project, candidates: list[PoolData], *, seed: int
+) -> np.ndarray[Any, Any] | None:
+    """Features of some rows of the candidate pools, labelled or not, every row as likely: [U, *shape]."""
+    sizes = [data.n_rows for data in candidates]
+    total = sum(sizes)
+    if not total:
+        return None
+    chosen = np.random.default_rng(seed).choice(total, size=min(total, UNLABELLED), replace=False)
+    chosen.sort()
+    parts, start = [], 0
+    for data, size in zip(candidates, sizes, strict=True):
+        own = chosen[(chosen >= start) & (chosen < start + size)] - start
+        if len(own):
+            parts.append(services.pool(data).rows(own))
+        start += size
+    rows = np.concatenate(parts)
+    return rows.reshape(len(rows), *project.input["shape"])
 
 
 def _digest(project: Project, parts: list[Part]) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 import bensemble_core as bc
-from app.db.tables import Ensemble, EnsembleResult, Project
-from app.ensembles.collect_labels import FEW, Part, Snapshot, collect_labels, gather
+from app.db import pools
+from app.db.tables import Ensemble, EnsembleResult, PoolData, Project
+from app.ensembles.collect_labels import FEW, Part, Snapshot, collect_labels, gather, sample_unlabelled
 from app.ensembles.keep_progress import ProgressKeeper, trial_json
 from app.ensembles.self_report import self_report
 from app.errors import Malformed
@@ -35,11 +36,15 @@ def train_ensemble(job: JobContext) -> None:
         over_tasks = needs_tasks(posterior_of(ensemble.posterior))
         labels = collect_labels(session, project, watermark, with_tasks=over_tasks)
         parent = session.get(EnsembleResult, ensemble.parent_id) if ensemble.warm_start else None
+        candidates = [data for _, data in pools.pools_with_data(session, project.id, "candidates")]
     if labels.n_train == 0:
         raise JobFailed("Nothing to train on", "No row of a candidate pool has an agreed label; label some rows.")
     if (job.checkpoint or {}).get("digest") != labels.digest:  # the first attempt, or a pool was deleted since
-        job.save_checkpoint({"watermark": watermark, "digest": labels.digest})
-    fitted, tuned = _fit(job, services, project, ensemble, labels, parent)
+        pool_ids = [data.pool_id for data in candidates]
+        job.save_checkpoint({"watermark": watermark, "digest": labels.digest, "pool_ids": pool_ids})
+    seen = (job.checkpoint or {}).get("pool_ids", [])  # a pool that came later is not for this training
+    candidates = [data for data in candidates if data.pool_id in seen]
+    fitted, tuned = _fit(job, services, project, ensemble, labels, parent, candidates)
     sampled = fitted.sample(ensemble.n_members, seed=ensemble.seed, at_most=True).to("cpu")
     sampled, compiled = _compiled(job, sampled)
     metrics = _measure(job, services, project, labels, sampled.to(job.device))
@@ -83,6 +88,7 @@ def _fit(
     ensemble: Ensemble,
     labels: Snapshot,
     parent: EnsembleResult | None,
+    candidates: list[PoolData],
 ) -> tuple["bc.Fitted", "bc.Tuned | None"]:
     posterior = posterior_of(ensemble.posterior)
     trials = (job.payload.get("tune") or {}).get("trials", 0)
@@ -98,6 +104,8 @@ def _fit(
         "report": kept.report,
     }
     rows = _rows(services, project, labels) if needs_tasks(posterior) else gather(services, project, labels.train)
+    if getattr(posterior, "uses_unlabelled", False) and not trials:
+        common["unlabelled"] = sample_unlabelled(services, project, candidates, seed=ensemble.seed)
 
     def fit() -> tuple["bc.Fitted", "bc.Tuned | None"]:
         common["resume"] = kept.snapshot()

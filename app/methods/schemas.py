@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
 
 import bensemble_core as bc
 from app.methods.unions import one_of
 from bensemble_core import options
+from bensemble_core.acquisition import Auto
 
 
 def _as_given(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
@@ -38,8 +39,18 @@ else:
 
     PosteriorSpec = _spec(bc.POSTERIORS.values())
     ModelSpec = _spec(bc.MODELS.values())
-    AcquisitionSpec = _spec(e.options for e in bc.ACQUISITIONS.values())
-    SelectionSpec = _spec(e.options for e in bc.SELECTIONS.values())
+
+    def _choice(kinds: Iterable[type[Any]]) -> Any:
+        """One of them, or "auto", which becomes None as if the request had left it out."""
+        spec = _spec((*kinds, Auto))
+        by_name = BeforeValidator(
+            lambda value: {"name": "auto"} if value == "auto" else value,
+            json_schema_input_type=spec | Literal["auto"],
+        )
+        return Annotated[spec, by_name, AfterValidator(lambda made: None if isinstance(made, Auto) else made)]
+
+    AcquisitionSpec = _choice(e.options for e in bc.ACQUISITIONS.values())
+    SelectionSpec = _choice(e.options for e in bc.SELECTIONS.values())
 
 
 def as_json(spec: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
+import bensemble_core as bc
 from app.methods.schemas import ModelSpec, PosteriorSpec
 from app.methods.unions import one_of
 from app.web.fields import In, Name, Number, Out, Storable, Whole
@@ -40,7 +41,8 @@ class StudentTPrior(In):
 
 
 class GPPrior(In):
-    """A prior over functions, for `gp` and `neural_process`, in the units of the features and the numbers labelled."""
+    """A prior over functions, for `gp`, `fbnn` and `neural_process`, in the units of the features and of the numbers
+    labelled, or for classes (`fbnn`) of their logits."""
 
     name: Literal["gp"]
     lengthscale: Length | Annotated[list[Length], Field(min_length=1, max_length=10_000)] = Field(
@@ -110,8 +112,18 @@ class ProjectIn(In):
     name: Name
     task: Task
     input: Input
-    model: ModelSpec = Field(default_factory=lambda: {"name": "mlp"}, validate_default=True)
-    posterior: PosteriorSpec = Field(default_factory=lambda: {"name": "deep_ensemble"}, validate_default=True)
+    model: ModelSpec = Field(
+        default_factory=lambda: {"name": "default"},
+        validate_default=True,
+        description="The network. Left out, the posterior `auto` is free to take none: from few labels of flat rows, "
+        "kernel regressions and Gaussian processes predict better.",
+    )
+    posterior: PosteriorSpec = Field(
+        default_factory=lambda: {"name": bc.DEFAULT_POSTERIOR},
+        validate_default=True,
+        description="How uncertainty about the model is represented. Left out, `auto` chooses from the labels, and "
+        "each ensemble's `diagnostics` say by which figures.",
+    )
     holdout: float = Field(
         0.2,
         ge=0,

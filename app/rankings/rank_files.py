@@ -21,7 +21,7 @@ from app.storage.objects import Objects
 from app.storage.readers import BadData, Batch, Features, Kind, Reader, kind_of, open_reader, unused_note
 from app.storage.texts import Texts, TextWriter
 from app.web.csv import lines
-from bensemble_core.acquisition import resolve_pair
+from bensemble_core.acquisition import default_notes, resolve_pair
 from bensemble_core.options import seed_of
 from bensemble_core.ranking.scoring import CHUNK_ROWS
 
@@ -92,7 +92,8 @@ def _rank(arguments: argparse.Namespace) -> str:
             seed=arguments.seed,
             gather=gather,
         )
-        for note in [*([unused_note(reader.unused)] if reader.unused else []), *chosen.notes]:
+        by_default = default_notes(*named, ensemble.family)
+        for note in [*([unused_note(reader.unused)] if reader.unused else []), *by_default, *chosen.notes]:
             print(f"note: {note}", file=sys.stderr)
         found = zip(chosen.rows.tolist(), keys.of(chosen.rows.numpy()), chosen.scores.tolist(), strict=True)
         ranked = ([i, row, key, repr(score)] for i, (row, key, score) in enumerate(found, 1))

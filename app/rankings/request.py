@@ -20,8 +20,8 @@ from app.rankings.schemas import TargetPool, TargetRows
 from app.rankings.target_sets import TARGET_ROWS
 from app.services import Services
 from app.settings import Settings
-from bensemble_core.acquisition import resolve_pair, resolve_selection
-from bensemble_core.acquisition.selections.shortlist import short_list_size
+from bensemble_core.acquisition import default_notes, resolve_pair, resolve_selection
+from bensemble_core.acquisition.selections.shortlist import short_list_option, short_list_size
 from bensemble_core.ranking.ranking import check_combination
 
 SHORT_LIST_BYTES = 2**31
@@ -88,12 +88,9 @@ def with_defaults(
     family = family_of(project)
     named = bc.SELECTIONS[selection["name"]] if selection is not None else None
     without_scores = is_first and (named is None or "scores" not in named.needs)
-    options, how = resolve_pair(acquisition, selection, None if without_scores else family)
-    notes = []
-    if is_first and acquisition is None and selection is None:
-        later = " with ".join(method.name for method in resolve_pair(None, None, family))
-        notes = [f"there is no ensemble yet: {how.name} chose in place of {later}"]
-    return as_json(options), as_json(how), notes
+    options, how = resolve_pair(acquisition, selection, family, is_first=without_scores)
+    notes = default_notes(acquisition, selection, family, is_first=is_first)
+    return as_json(options), as_json(how), list(notes)
 
 
 def enqueue_ranking(session: Session, ranking: Ranking, notes: Sequence[str] = ()) -> Ranking:
@@ -177,20 +174,26 @@ def _check_short_list(
     """A selection holds the rows of its short list and what the members say of them in a worker's memory."""
     if bc.SELECTIONS[selection["name"]].short_list is None:
         return
+    options = resolve_selection(selection)
+    sets_size = short_list_option(options)
     try:
-        n_rows = short_list_size(resolve_selection(selection), k)
+        n_rows = short_list_size(options, k)
     except bc.InvalidOption as error:
-        raise Malformed(str(error), pointer="/selection/short_list") from error
+        raise Malformed(str(error), pointer=f"/selection/{sets_size}") from error
     n_rows = min(n_rows, pools.data_of(session, pool).n_rows)
     n_members = session.get_one(Ensemble, ensemble_id).n_members if ensemble_id is not None else 0
     n_classes = len(project.task.get("classes", ()))
     n_outputs = n_classes or project.task["outputs"]
     a_row = 4 * (row_width(project.input) + n_members * n_outputs)
     if n_rows * a_row > SHORT_LIST_BYTES:
+        most = SHORT_LIST_BYTES // a_row
+        smaller = f"a `short_list` of at most {most:,} rows"
+        if sets_size == "candidates_per_pick":
+            smaller = f"`candidates_per_pick` of at most {max(1, most // k):,}, or selection top_k, which holds none"
         raise Malformed(
             f"{selection['name']} would hold {n_rows:,} rows of {a_row:,} bytes in memory, more than "
-            f"{SHORT_LIST_BYTES:,}; give a `short_list` of at most {SHORT_LIST_BYTES // a_row:,} rows, or a smaller k",
-            pointer="/selection/short_list",
+            f"{SHORT_LIST_BYTES:,}; give {smaller}, or a smaller k",
+            pointer=f"/selection/{sets_size}",
         )
     # the members' weights after it: in float64, with those after fewer picks up to twice as many, and in float32
     an_outcome = 20 * n_members

@@ -180,7 +180,8 @@ def _known_rows(job: JobContext, services: Services, asked: Asked) -> Known:
         labelled, _ = consensus.labelled_rows(session, asked.pool.id, kind=kind, watermark=ranking.watermark)
         skipped = consensus.skipped_rows(session, asked.pool.id, watermark=ranking.watermark)
         waiting = _waiting(session, ranking)
-        if "features" in bc.SELECTIONS[ranking.selection["name"]].needs:
+        selection = bc.SELECTIONS[ranking.selection["name"]]
+        if "features" in selection.needs and selection.uses_labelled:
             for pool, data in pools.pools_with_data(session, asked.project.id, "candidates"):
                 rows, _ = consensus.labelled_rows(session, pool.id, kind=kind, watermark=ranking.watermark)
                 if len(rows):

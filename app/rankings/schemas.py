@@ -43,14 +43,15 @@ class Choice(In):
 
     acquisition: AcquisitionSpec = Field(
         default_factory=lambda: None,
-        description="How a row is scored. Left out, it goes with the selection and the task: `margin` for classes, the "
-        "members' spread (`predictive_variance`, epistemic) for numbers, `bald` where `batchbald` selects.",
+        description='How a row is scored. Left out, or `"auto"`, it goes with the selection and the task: `margin` for '
+        "classes, the members' spread (`predictive_variance`, epistemic) for numbers, `bald` with `batchbald`.",
     )
     selection: SelectionSpec = Field(
         default_factory=lambda: None,
-        description="How k rows are taken by their scores, or by how they differ. Left out: `top_k`, the highest "
-        "scores. Where no acquisition is named either, `top_k` for classes and `power` for numbers; before there is "
-        "an ensemble `typiclust`: typical rows, far from each other.",
+        description='How k rows are taken by their scores, or by how they differ. Left out, or `"auto"`: `top_k`, the '
+        "highest scores. Where no acquisition is named either, `cluster_margin` for classes and `power` for numbers; "
+        "before there is an ensemble `typiclust` for classes, with one half of its picks at random, and `random` rows "
+        "for numbers.",
     )
 
 

@@ -6,7 +6,7 @@ pass. Adding a score or a selection is a file and a line here.
 
 from typing import Any
 
-from bensemble_core.acquisition.defaults import default_acquisition, default_selection
+from bensemble_core.acquisition.defaults import Auto, default_acquisition, default_pair, left_out
 from bensemble_core.acquisition.entries import (
     Candidates,
     Context,
@@ -49,7 +49,7 @@ from bensemble_core.acquisition.scores.information import (
 )
 from bensemble_core.acquisition.scores.targeted import Epig, epig, epig_ceiling, gaussian_epig, score_epig
 from bensemble_core.acquisition.selections.batch import BatchBald
-from bensemble_core.acquisition.selections.diversity import Badge, KCenter, TypiClust
+from bensemble_core.acquisition.selections.diversity import Badge, ClusterMargin, KCenter, TypiClust
 from bensemble_core.acquisition.selections.selection import Power, TopK
 from bensemble_core.acquisition.selections.shortlist import short_list, short_list_size
 from bensemble_core.options import document
@@ -99,7 +99,7 @@ ACQUISITIONS: dict[str, Entry] = {
         ceiling=epig_ceiling,
         is_disagreement=lambda _: True,
     ),
-    "random": Entry(score=score_random, options=Random, needs=()),
+    "random": Entry(score=score_random, options=Random, needs=(), is_uniform=True),
 }
 
 SELECTIONS: dict[str, SelectionEntry] = {
@@ -117,6 +117,9 @@ SELECTIONS: dict[str, SelectionEntry] = {
     ),
     "kcenter": SelectionEntry(options=KCenter, needs=("features",), short_list="drawn"),
     "typiclust": SelectionEntry(options=TypiClust, needs=("features",), short_list="drawn"),
+    "cluster_margin": SelectionEntry(
+        options=ClusterMargin, needs=("scores", "features"), short_list="highest", uses_labelled=False
+    ),
 }
 document(*(entry.options for entry in ACQUISITIONS.values()), *(entry.options for entry in SELECTIONS.values()))
 
@@ -132,26 +135,42 @@ def resolve_selection(given: object) -> SelectionOptions:
     return options
 
 
-def resolve_pair(acquisition: object | None, selection: object | None, family: Family | None) -> tuple[Any, Any]:
-    """Both as checked options; where one is None, what goes with the other and with the likelihood's family.
+def resolve_pair(
+    acquisition: object | None, selection: object | None, family: Family | None, *, is_first: bool = False
+) -> tuple[Any, Any]:
+    """Both as checked options; where one is None or "auto", what goes with the other and with the likelihood's family.
 
-    `family` is None before there is an ensemble: `random` scores then, and `typiclust` chooses.
+    `is_first` says that there is no ensemble yet. Where no family is known there is none either.
     """
-    if selection is None:
-        selection = default_selection(family, is_scored=acquisition is not None)
-    how = resolve_selection(selection)
+    acquisition, selection = left_out(acquisition), left_out(selection)
+    if acquisition is None and selection is None:
+        default = default_pair(family, is_first=is_first)
+        acquisition, selection = default.acquisition, default.selection
+    how = resolve_selection("top_k" if selection is None else selection)
     if acquisition is None:
-        acquisition = default_acquisition(family, how.name, SELECTIONS[how.name])
+        acquisition = default_acquisition(family, how.name, SELECTIONS[how.name], is_first=is_first)
     return resolve_acquisition(acquisition), how
+
+
+def default_notes(
+    acquisition: object | None, selection: object | None, family: Family | None, *, is_first: bool = False
+) -> tuple[str, ...]:
+    """What a reader should know of a ranking for which neither was named: what chose, and why."""
+    if left_out(acquisition) is not None or left_out(selection) is not None:
+        return ()
+    why = default_pair(family, is_first=is_first).why
+    return (f"chosen by default: {why}; name an acquisition or selection to override",)
 
 
 __all__ = [
     "ACQUISITIONS",
     "SELECTIONS",
+    "Auto",
     "Badge",
     "Bald",
     "BatchBald",
     "Candidates",
+    "ClusterMargin",
     "Context",
     "Eig",
     "Entropy",
@@ -172,6 +191,7 @@ __all__ = [
     "TypiClust",
     "VariationRatio",
     "bald",
+    "default_notes",
     "eig",
     "entropy",
     "epig",

@@ -16,6 +16,7 @@ SHORT_LIST = 0x53484F5254
 JOINT_OUTCOMES = 0x4A4F494E54
 SEEDING = 0x53454544
 TIES = 0x54494553
+RANDOM_PICKS = 0x5049434B53
 
 
 def uniform(seed: int, rows: npt.NDArray[np.int64], stream: int) -> npt.NDArray[np.float64]:

@@ -40,6 +40,7 @@ class Entry:
     is_disagreement: Callable[[Any], bool] = lambda _: False  # for these options: 0 where all members predict the same
     negative_for: tuple[str, ...] = ()  # families for which a score may be below 0
     is_coarse: bool = False  # few distinct values, so that a ranking says how many rows tie
+    is_uniform: bool = False  # a random number a row, whatever the row: the k highest are a uniform draw
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,6 +59,7 @@ class Context:
 
     seed: int = 0
     labelled_features: Tensor | None = None  # [L, F]; of the same member
+    is_uniform: bool = False  # the scores are independent uniform numbers
     report: Progress | None = None
 
 
@@ -93,6 +95,7 @@ class SelectionEntry:
     short_list: Literal["highest", "drawn"] | None = None  # by score, or by a seeded draw; None looks at every row
     takes_negative: Callable[[Any], bool] = lambda _: True  # for these options: scores may be below 0
     is_disagreement: bool = False  # 0 where all members say the same, whatever the score
+    uses_labelled: bool = True  # where it needs features: those of labelled rows too, which a replay then needs as well
     scored_by: str | None = None  # the acquisition that goes with it where none is named; None is the family's own
 
 

@@ -11,25 +11,43 @@ from typing import Any
 from bensemble_core import options
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.models.conv import Conv
+from bensemble_core.models.default import Default
 from bensemble_core.models.mlp import MLP
 from bensemble_core.models.residual import Residual
 from bensemble_core.models.spec import ModelSpec, ModuleSpec, Network, adopt, outline
 
-MODELS: dict[str, type[MLP] | type[Conv] | type[Residual]] = {
+MODELS: dict[str, type[MLP] | type[Conv] | type[Residual] | type[Default]] = {
     "mlp": MLP,
     "conv": Conv,
     "residual": Residual,
+    "default": Default,
 }
 options.document(*MODELS.values())
 
-__all__ = ["MLP", "MODELS", "Conv", "ModelSpec", "ModuleSpec", "Residual", "adopt", "count_parameters", "named_model"]
+__all__ = [
+    "MLP",
+    "MODELS",
+    "Conv",
+    "Default",
+    "ModelSpec",
+    "ModuleSpec",
+    "Residual",
+    "adopt",
+    "count_parameters",
+    "named_model",
+]
 
 
 def named_model(
-    spec: str | Mapping[str, Any] | MLP | Conv | Residual, input_shape: Sequence[int], n_outputs: int
+    spec: str | Mapping[str, Any] | MLP | Conv | Residual | Default | None, input_shape: Sequence[int], n_outputs: int
 ) -> ModelSpec:
-    """`{"name": "mlp", "hidden": [128, 128]}`, or the name alone, for rows of a shape: checked, not yet built."""
+    """`{"name": "mlp", "hidden": [128, 128]}`, or the name alone, for rows of a shape: checked, not yet built.
+
+    None is the default network of that shape.
+    """
     network: Network
+    if spec is None:
+        spec = Default()
     if isinstance(spec, str):
         spec = {"name": spec}
     if isinstance(spec, Mapping):
@@ -49,7 +67,7 @@ def named_model(
     return ModelSpec(network=network, input_shape=shape, n_outputs=n_outputs)
 
 
-def count_parameters(spec: str | Mapping[str, Any], input_shape: Sequence[int], n_outputs: int) -> int:
+def count_parameters(spec: str | Mapping[str, Any] | None, input_shape: Sequence[int], n_outputs: int) -> int:
     """Number of weights and biases, without allocating them."""
     model = named_model(spec, input_shape, n_outputs)
     return sum(math.prod(p.shape) for p in outline(model).parameters())

@@ -16,7 +16,7 @@ from bensemble_core.errors import InvalidFile
 from bensemble_core.kernels import KernelName, correlation, squared_distances
 from bensemble_core.models.conditioned import Conditioned
 from bensemble_core.models.spec import tensors_of
-from bensemble_core.options import whole
+from bensemble_core.options import is_number, whole
 from bensemble_core.types import Model
 
 
@@ -35,11 +35,12 @@ class Kernel:
 
         f_o(x) = Σ_gp c_o,gp k(|s_g x − z_gp|) + Σ_f c_o,gp+f cos(ω_fᵀ x + φ_f) + l_oᵀ x + b_o,
 
-    x a flattened row, z `centres` [G, P, D], already multiplied by their group's `scales` s [G, D] (one over the
-    lengthscales), ω `frequencies` [F, D], φ `phases` [F], c `coefficients` [O, G·P + F], l `linear` [O, D], b `bias`
-    [O]. The members of an ensemble have the first four in common, and differ in the last three: the distances of a row
-    to the centres serve them all. Whatever the dtype of the rows, it computes in that of its tensors, which is float64:
-    coefficients of opposite sign cancel.
+    x a flattened row, with every entry cut to ±`clip` where that is given, z `centres` [G, P, D], already multiplied by
+    their group's `scales` s [G, D] (one over the lengthscales), ω `frequencies` [F, D], φ `phases` [F], c
+    `coefficients` [O, G·P + F], l `linear` [O, D], b `bias` [O]. The members of an ensemble have the first four in
+    common, and differ in the last three: the distances of a row to the centres serve them all. Whatever the dtype of
+    the rows, it computes in that of its tensors, which for a Gaussian process is float64: coefficients of opposite sign
+    cancel.
     """
 
     input_shape: tuple[int, ...]
@@ -48,6 +49,7 @@ class Kernel:
     n_groups: int
     n_centres: int  # in each group
     n_frequencies: int
+    clip: float | None = None
     integers: ClassVar[bool] = False
 
     def skeleton(self) -> nn.Module:
@@ -70,7 +72,10 @@ class Kernel:
         sizes = {name: whole(spec[name], name) for name in ("n_outputs", "n_groups", "n_centres", "n_frequencies")}
         if min(sizes.values()) < 0:
             raise InvalidFile(f"sizes of a kernel model are at least 0, the header says {sizes}")
-        return cls(input_shape=tuple(spec["input_shape"]), kernel=spec["kernel"], **sizes)
+        clip = spec.get("clip")  # files of earlier versions have none
+        if clip is not None and not (is_number(clip) and clip > 0):
+            raise InvalidFile(f"a kernel model cuts its rows to a number above 0, the header says {clip!r:.80}")
+        return cls(input_shape=tuple(spec["input_shape"]), kernel=spec["kernel"], clip=clip, **sizes)
 
 
 class _KernelModule(nn.Module):
@@ -86,7 +91,7 @@ class _KernelModule(nn.Module):
 
     def __init__(self, spec: Kernel) -> None:
         super().__init__()
-        self.kernel = spec.kernel
+        self.kernel, self.clip = spec.kernel, spec.clip
         d, o = torch.Size(spec.input_shape).numel(), spec.n_outputs
         shapes = {
             "centres": (spec.n_groups, spec.n_centres, d),
@@ -103,6 +108,7 @@ class _KernelModule(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[N, ...] -> [N, O]."""
         rows = x.flatten(1).to(self.centres.dtype)
+        rows = rows if self.clip is None else rows.clamp(-self.clip, self.clip)
         squares = squared_distances(rows * self.scales.unsqueeze(1), self.centres)  # [G, N, P]
         near = correlation(self.kernel, squares).transpose(0, 1).flatten(1)  # [N, G·P]
         waves = (rows @ self.frequencies.mT + self.phases).cos()  # [N, F]

@@ -2,20 +2,23 @@
 
 From outside use the names below. `networks` (members trained by descent) and `gaussian` (a factorised Gaussian) are
 what methods inherit, `start`, `head` and `noise_belief` what several families use; families do not use each other.
-`importance` stands above them: it weighs draws of two by the log posterior that a third samples.
+`importance` stands above them: it weighs draws of two by the log posterior that a third samples; and `auto`, the
+default, which chooses.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from bensemble_core import options
 from bensemble_core.errors import InvalidOption
+from bensemble_core.posteriors.auto.auto import Auto
 from bensemble_core.posteriors.averaging.swag import SWA, SWAG, MultiSWAG
 from bensemble_core.posteriors.dropout import MCDropout
 from bensemble_core.posteriors.ensembles.batch_ensemble import BatchEnsemble
 from bensemble_core.posteriors.ensembles.deep import DeepEnsemble
 from bensemble_core.posteriors.ensembles.rank1 import Rank1BNN
 from bensemble_core.posteriors.ensembles.snapshot import SnapshotEnsemble
+from bensemble_core.posteriors.function_space.fbnn import FBNN
 from bensemble_core.posteriors.function_space.gp import GaussianProcess
 from bensemble_core.posteriors.function_space.neural_process import NeuralProcess
 from bensemble_core.posteriors.function_space.vip import VIP
@@ -39,6 +42,7 @@ from bensemble_core.posteriors.variational.vogn import VOGN
 from bensemble_core.types import Posterior
 
 POSTERIORS: dict[str, type[Any]] = {
+    "auto": Auto,
     "map": MAP,
     "deep_ensemble": DeepEnsemble,
     "snapshot_ensemble": SnapshotEnsemble,
@@ -67,12 +71,16 @@ POSTERIORS: dict[str, type[Any]] = {
     "annealing": Annealing,
     "gp": GaussianProcess,
     "vip": VIP,
+    "fbnn": FBNN,
     "neural_process": NeuralProcess,
 }
+DEFAULT_POSTERIOR: Final = "auto"  # of the service, where a request names none
 options.document(*POSTERIORS.values())
 
 __all__ = [
     "BBVI",
+    "DEFAULT_POSTERIOR",
+    "FBNN",
     "HMC",
     "HVI",
     "MAP",
@@ -90,6 +98,7 @@ __all__ = [
     "VIP",
     "VOGN",
     "Annealing",
+    "Auto",
     "BatchEnsemble",
     "DeepEnsemble",
     "GaussianProcess",

@@ -4,11 +4,15 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
+from bensemble_core.ensemble.members import zero_rows
 from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.io import model_shapes
-from bensemble_core.models.spec import checked_state, outline, trainable_names
+from bensemble_core.models.spec import checked_state, outline, tensors_of, trainable_names
+from bensemble_core.models.transforms import Linearised
+from bensemble_core.randomness import borrowed
 from bensemble_core.types import Problem, Shapes, Tensors
 
 LARGEST_HELD = 1 << 28  # numbers: a gigabyte in float32, and as much again for their gradient
@@ -47,6 +51,23 @@ def check_trainable(method: str, problem: Problem, *, as_they_are: bool = False)
             f"{method}: every parameter of the module is frozen, so there is nothing to train; unfreeze some with "
             "requires_grad_(True), or take the weights as they are with map and epochs=0"
         )
+
+
+def check_linearises(method: str, problem: Problem, names: Sequence[str], advice: str) -> None:
+    """Refuse a network that has no forward derivative in these parameters; on the meta device."""
+    module = outline(problem.model).to(problem.dtype).eval()
+    tensors = tensors_of(module)
+    row = zero_rows(problem, 1, tensors[names[0]].device)
+    try:
+        with borrowed(0), torch.no_grad():
+            Linearised().forward(
+                lambda own, x: functional_call(module, dict(own), (x,)), {n: tensors[n] for n in names}, tensors, row
+            )
+    except (RuntimeError, NotImplementedError) as reason:
+        raise InvalidModel(
+            f"{method}: this module has an operation without a forward derivative ({str(reason).splitlines()[0]}); "
+            f"{advice}"
+        ) from reason
 
 
 def check_memory(method: str, what: str, numbers: int, advice: str) -> None:

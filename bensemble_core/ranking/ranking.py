@@ -13,6 +13,7 @@ from bensemble_core import display
 from bensemble_core.acquisition import (
     ACQUISITIONS,
     SELECTIONS,
+    default_notes,
     resolve_acquisition,
     resolve_pair,
     resolve_selection,
@@ -21,6 +22,7 @@ from bensemble_core.acquisition import (
 from bensemble_core.acquisition.entries import Candidates, Context, Picks, SelectionOptions
 from bensemble_core.acquisition.progress import Tick, ticking
 from bensemble_core.acquisition.selections.clustering import distinct
+from bensemble_core.acquisition.selections.shortlist import short_list_option
 from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import seed_of, whole
@@ -79,7 +81,7 @@ def choose(
     """Choose k rows of a pool by their scores [N]: the rows [k], and their scores [k]."""
     k, seed = whole(k, "k"), seed_of(seed)
     how, rows, scores = resolve_selection(selection), _candidate_rows(len(scores), exclude), as_tensor(scores)
-    picks = _select(None, scores, how, k, seed, rows, None, None, None)
+    picks = _select(None, scores, how, k, seed, rows, None, None, None, is_uniform=False)
     return picks.rows, scores[picks.rows]
 
 
@@ -106,7 +108,8 @@ def conclude(
     rows = _candidate_rows(len(scores), exclude)
     scores = as_tensor(scores)
     require_finite(scores[rows], rows=rows)
-    picks = _select(ensemble, scores, how, k, seed, rows, gather, labelled, report)
+    is_uniform = ACQUISITIONS[options.name].is_uniform
+    picks = _select(ensemble, scores, how, k, seed, rows, gather, labelled, report, is_uniform=is_uniform)
     chosen = scores[picks.rows]
     return Ranking(
         rows=picks.rows,
@@ -115,7 +118,11 @@ def conclude(
         measure=picks.measure,
         values=picks.values,
         ceiling=_ceiling(ensemble, options),
-        notes=_notes(ensemble, options, how, scores[rows], chosen) + picks.notes,
+        notes=(
+            *default_notes(acquisition, selection, _family(ensemble)),
+            *_notes(ensemble, options, how, scores[rows], chosen),
+            *picks.notes,
+        ),
     )
 
 
@@ -140,9 +147,12 @@ def rank(
     x: rows [N, ...], or a sequence of such arrays (shards), which are never joined in memory. Shards give the ranking
         of their concatenation, bit for bit where each starts at a multiple of the chunk.
     acquisition: how a row is scored: a name in `bc.ACQUISITIONS`, a dict with a name and options, or an options object.
+        None, the default, and "auto" leave the choice to us; so they do for the selection.
     selection: how k are taken: a name in `bc.SELECTIONS`, a dict or an options object. Where neither is named, `margin`
-        with `top_k` ranks classes, `power` on the members' spread (`predictive_variance`, epistemic) numbers, and
-        without an ensemble `typiclust` chooses (`kcenter` and `random` do without one, too).
+        with `cluster_margin` ranks classes, `power` on the members' spread (`predictive_variance`, epistemic) numbers;
+        without an ensemble, whose task is not known here, `typiclust` chooses one half and the seed the other
+        (`random_share` 0.5; `kcenter` and `random` do without one, too). For numbers `acquisition="random"` is the
+        better first batch. `notes` say what was chosen. Where an acquisition alone is named, `top_k` takes the highest.
     k: how many rows.
     seed: of ties and draws; the same seed gives the same picks; default 0.
     exclude: rows that must not be chosen, as their numbers or as a mask [N]; default none.
@@ -157,7 +167,7 @@ def rank(
     _check_k(k, _candidate_rows(sum(map(len, shards)), exclude).numel())  # before the work, not after
     _check_selection(ensemble, how)
     scores = score_shards(ensemble, shards, [options], seed, 0, target, chunk_rows, report, finite=False)[0]
-    return conclude(
+    ranking = conclude(
         ensemble,
         scores,
         acquisition=options,
@@ -169,6 +179,7 @@ def rank(
         labelled=labelled,
         report=report,
     )
+    return replace(ranking, notes=(*default_notes(acquisition, selection, _family(ensemble)), *ranking.notes))
 
 
 def check_combination(acquisition: object, selection: object, family: Family) -> None:
@@ -182,11 +193,15 @@ def check_combination(acquisition: object, selection: object, family: Family) ->
 def _resolve(
     ensemble: Scorable | None, acquisition: object | None, selection: object | None
 ) -> tuple[Any, SelectionOptions]:
-    options, how = resolve_pair(acquisition, selection, ensemble.family if ensemble is not None else None)
+    options, how = resolve_pair(acquisition, selection, _family(ensemble))
     if ensemble is not None:
         refuse_student(ensemble, options, how)
         _check_signs(options, how, ensemble.family)
     return options, how
+
+
+def _family(ensemble: Scorable | None) -> Family | None:
+    return ensemble.family if ensemble is not None else None
 
 
 def _check_signs(options: Any, how: SelectionOptions, family: Family) -> None:
@@ -240,6 +255,8 @@ def _select(
     gather: Gather | None,
     labelled: Array | None,
     report: Progress | None,
+    *,
+    is_uniform: bool,
 ) -> Picks:
     """k of the candidate `rows` [n] by the pool's scores [N] and, for a short list, what else the selection needs."""
     entry = SELECTIONS[how.name]
@@ -249,10 +266,12 @@ def _select(
     _check_k(k, rows.numel())
     every = rows.numel() == scores.numel()
     if not missing or gather is None:
-        return how(Candidates(rows=rows, scores=scores if every else scores[rows]), k, Context(seed=seed))
+        known_scores = Candidates(rows=rows, scores=scores if every else scores[rows])
+        return how(known_scores, k, Context(seed=seed, is_uniform=is_uniform))
     _check_selection(ensemble, how)
     listed = short_list(entry, how, rows, scores if every else scores[rows], k, seed)
     x, tick = gather(listed), ticking(report, (), k)
+    labelled = labelled if entry.uses_labelled else None
     features, known = _features(ensemble, x, labelled, tick) if "features" in entry.needs else (None, None)
     candidates = Candidates(
         rows=listed,
@@ -260,11 +279,14 @@ def _select(
         predictive=predict_all(ensemble, x, tick) if ensemble is not None and "predictive" in entry.needs else None,
         features=features,
     )
-    picks = how(candidates, k, Context(seed=seed, labelled_features=known, report=report))
+    picks = how(candidates, k, Context(seed=seed, labelled_features=known, is_uniform=is_uniform, report=report))
     if listed.numel() == rows.numel():
         return picks
     which = "those with the highest scores" if entry.short_list == "highest" else "drawn by the seed"
-    note = f"{how.name} looked at {listed.numel():,} of {rows.numel():,} rows, {which}; `short_list` sets how many"
+    note = (
+        f"{how.name} looked at {listed.numel():,} of {rows.numel():,} rows, {which}; `{short_list_option(how)}` sets "
+        "how many"
+    )
     return replace(picks, notes=(note, *picks.notes))
 
 
@@ -319,7 +341,8 @@ def _notes(
     entry = ACQUISITIONS[options.name]
     notes = list(getattr(ensemble, "notes", ())) if "ensemble" in entry.needs else []
     if ensemble is None and "features" in SELECTIONS[how.name].needs:
-        notes.append(f"there is no ensemble yet: {how.name} compared the rows as they were given, in their own units")
+        units = "each input divided by its sd" if getattr(how, "standardise", False) else "in their own units"
+        notes.append(f"there is no ensemble yet: {how.name} compared the rows as they were given, {units}")
     if ensemble is None or "ensemble" not in entry.needs or "scores" not in SELECTIONS[how.name].needs:
         return tuple(notes)
     if entry.is_coarse:

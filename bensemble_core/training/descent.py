@@ -127,6 +127,7 @@ class Run:
     options: Descent
     seeds: Sequence[int]  # [M]
     rows: Tensor | None = None  # [M, N] each member's rows of the data; None is all of them
+    held_out: Tensor | None = None  # [M, H] rows whose loss stops each member, beside `rows`; None: by its seed
     targets: Tensor | None = None  # [M, N(, T)] each member's own labels of the data's rows; None is the data's
     objective: Objective = log_joint
     transform: Transform | None = None
@@ -176,7 +177,9 @@ class _State:
         self.held_out: Tensor | None = None  # [M, H]
         self.rows = run.rows  # [M, N]
         self.targets = run.targets  # [M, N(, T)]
-        if self.options.patience is not None:
+        if self.options.patience is not None and run.held_out is not None:
+            self.held_out = run.held_out
+        elif self.options.patience is not None:
             every = torch.arange(self.data.n_rows, device=self.device).expand(len(self.seeds), -1)
             rows = every if run.rows is None else run.rows
             self.held_out, self.rows = hold_out(rows, self.options.validation, self.seeds)

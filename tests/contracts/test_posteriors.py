@@ -44,6 +44,7 @@ REGRESSION: dict[str, Any] = {  # entries that are for numbers only, with a modu
     "pbp": nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 1)),
     "gp": nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)),
     "vip": nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 1)),
+    "fbnn": nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 1)),
     "neural_process": nn.Linear(4, 1),
 }
 STACKS: dict[str, Any] = {  # entries that are not for every module, with one they are for
@@ -67,6 +68,7 @@ LINEAR: dict[str, dict[str, Any]] = {  # what else it takes to reach what an ent
 }
 AT_THE_MAP = ("map", "deep_ensemble", "snapshot_ensemble", "swa")  # whose members are the MAP of a linear model
 OF_ITS_OWN = {  # the test against a known answer of an entry that aims at nothing here
+    "auto": "auto.test_auto:test_a_kernel_regression_is_the_map_that_scikit_learn_finds",
     "mc_dropout": "test_posteriors:test_dropout_variance_of_one_linear_layer_is_the_formula",
     "swag": "averaging.test_swag:test_draws_have_the_mean_and_covariance_of_the_formula",
     "multi_swag": "averaging.test_swag:test_a_mixture_spreads_its_draws_evenly_over_its_members",
@@ -79,6 +81,7 @@ OF_ITS_OWN = {  # the test against a known answer of an entry that aims at nothi
     "annealing": "sampling.test_samplers:test_annealing_ends_at_the_map",
     "gp": "function_space.test_gp:test_mean_sd_and_evidence_are_the_known_ones",
     "vip": "function_space.test_vip:test_it_is_gp_regression_with_the_kernel_of_its_own_functions",
+    "fbnn": "function_space.test_fbnn:test_it_is_the_known_gaussian_process",
     "neural_process": "function_space.test_neural_process:test_it_learns_from_tasks_what_a_gaussian_process_knows",
     "rank1_bnn": "ensembles.test_rank1:test_with_all_else_frozen_at_one_q_of_r_is_the_conjugate_mean_field_posterior",
 }

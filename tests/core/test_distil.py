@@ -219,7 +219,7 @@ def test_a_student_is_saved_ranked_and_calibrated_as_any_ensemble(tmp_path: Path
     assert again.is_student
     assert again.notes == student.notes
     assert torch.equal(again.predict(x).logits, student.predict(x).logits)
-    ranking = bc.rank(again, x, k=3)
+    ranking = bc.rank(again, x, acquisition="margin", k=3)
     assert ranking.notes == student.notes
     with pytest.raises(bc.InvalidOption, match="bald measures how members disagree, and this ensemble is a student"):
         bc.rank(again, x, acquisition="bald", k=3)

@@ -23,7 +23,19 @@ def test_the_page_on_posteriors_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = blocks(PAGE)
-    ran = ["fit", "data", "elsewhere", "reweight", "laplace", "importance", "chains", "tune", "augment", "honest"]
+    ran = [
+        "fit",
+        "data",
+        "elsewhere",
+        "reweight",
+        "fbnn",
+        "laplace",
+        "importance",
+        "chains",
+        "tune",
+        "augment",
+        "honest",
+    ]
     assert [name for name, _ in found] == ran
     names: dict[str, Any] = {}
     for _, code in found:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from sklearn.gaussian_process.kernels import RBF, Matern
+from torch import Tensor
 
 import bensemble_core as bc
 from bensemble_core.priors import prior_from_json
@@ -70,3 +71,52 @@ def test_posteriors_over_weights_refuse_a_prior_over_functions(name: str) -> Non
 def test_weights_have_no_density_under_it() -> None:
     with pytest.raises(bc.InvalidOption, match="no density of weights"):
         bc.GP(lengthscale=1.0, scale=1.0).log_prob({})
+
+
+def draw(x: Tensor, n: int, rng: torch.Generator) -> Tensor:
+    """Lines through 0 of two targets: [n, N, 2]."""
+    return torch.randn(n, 1, 2, generator=rng, dtype=torch.float64) * x[:, :1].double()
+
+
+@pytest.mark.parametrize("name", [name for name in bc.POSTERIORS if name != "fbnn"])
+def test_samples_of_functions_are_for_fbnn_alone(name: str) -> None:
+    message = "is a prior over functions; pass prior=Normal" if over(bc.POSTERIORS[name]) == "weights" else "prior=GP"
+    with pytest.raises(bc.InvalidOption, match=message):
+        bc.check(name, MLP, likelihood="gaussian", input_shape=[2], prior=bc.FunctionSamples(draw))
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, 0.25])
+def test_samples_of_functions_are_known_by_their_moments(shrinkage: float) -> None:
+    x = torch.tensor([[1.0], [2.0], [-1.0]])
+    prior = bc.FunctionSamples(draw, draws=20_000, shrinkage=shrinkage)
+    mean, covariance = prior.moments(x, 2, torch.Generator().manual_seed(0))
+    lines = x.double() @ x.double().mT
+    wanted = (1 - shrinkage) * lines + shrinkage * torch.diag(lines.diagonal())
+    torch.testing.assert_close(mean, torch.zeros(2, 3, dtype=torch.float64), rtol=0, atol=0.06)
+    torch.testing.assert_close(covariance, wanted.expand(2, 3, 3), rtol=0.05, atol=0)
+
+
+def test_samples_for_all_targets_may_lack_their_axis() -> None:
+    x = torch.tensor([[1.0], [2.0]])
+    mean, covariance = bc.FunctionSamples(lambda x, n, rng: draw(x, n, rng)[..., 0]).moments(x, 3, torch.Generator())
+    assert (mean.shape, covariance.shape) == ((1, 2), (1, 2, 2))
+
+
+def test_samples_in_another_shape_or_not_finite_are_refused() -> None:
+    x, rng = torch.ones(4, 1), torch.Generator()
+    with pytest.raises(bc.InvalidData, match=r"500 functions at 4 rows .* got \[4, 500\]"):
+        bc.FunctionSamples(lambda x, n, rng: torch.zeros(len(x), n)).moments(x, 1, rng)
+    with pytest.raises(bc.InvalidData, match="NaN or an infinity"):
+        bc.FunctionSamples(lambda x, n, rng: torch.full((n, len(x)), torch.inf)).moments(x, 1, rng)
+
+
+def test_what_is_no_prior_of_samples_is_refused() -> None:
+    no_function: Any = 3
+    with pytest.raises(bc.InvalidOption, match="takes a function"):
+        bc.FunctionSamples(no_function)
+    with pytest.raises(bc.InvalidOption, match="at least 2 draws"):
+        bc.FunctionSamples(draw, draws=1)
+    with pytest.raises(bc.InvalidOption, match="shrinkage is from 0 to 1"):
+        bc.FunctionSamples(draw, shrinkage=2.0)
+    with pytest.raises(bc.InvalidOption, match="no density of weights"):
+        bc.FunctionSamples(draw).log_prob({})

@@ -1,12 +1,15 @@
-"""Batches that are spread out: by gradient embeddings, by distance, by density; and no row with its own copy."""
+"""Batches that are spread out: by gradients, by distance, by density, by clusters; and no row with its own copy."""
 
 import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bensemble_core.acquisition import counter
 from bensemble_core.acquisition.entries import Candidates, Context, Picks
 from bensemble_core.acquisition.progress import ticking
 from bensemble_core.acquisition.selections import shortlist
@@ -19,11 +22,13 @@ from bensemble_core.acquisition.selections.clustering import (
     seeding,
     shifted,
 )
-from bensemble_core.acquisition.selections.selection import check_count
-from bensemble_core.acquisition.selections.tie_break import best, highest
+from bensemble_core.acquisition.selections.selection import check_count, checked_scores
+from bensemble_core.acquisition.selections.tie_break import best, highest, largest
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
 from bensemble_core.options import STRICT
 from bensemble_core.predictive import CategoricalPredictive, mixtures
+
+_MAX_CLUSTERS = {"ge": 1, "le": 10_000, "description": "Most clusters to look for"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,22 +113,44 @@ class TypiClust:
     cluster; clusters under 5 rows come last. Departures from the paper: features are the ensemble's (one member's), or
     the rows themselves, where it trains a self-supervised network; neighbours include labelled rows; counts change with
     every pick where its code goes round the clusters in a fixed order.
+
+    With `random_share` s the last ⌊s·k⌋ picks are drawn instead: uniformly, by the seed, among all rows that the k −
+    ⌊s·k⌋ typical ones leave. Half and half was nowhere clearly worse than random rows as a first batch, which the
+    typical ones alone can be: they leave out whatever is rare. With `standardise` every feature is divided by its sd
+    over the rows that are looked at, so that one in large units does not decide alone.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["typiclust"] = "typiclust"
-    max_clusters: int = field(default=500, metadata={"ge": 1, "le": 10_000, "description": "Most clusters to look for"})
+    max_clusters: int = field(default=500, metadata=_MAX_CLUSTERS)
+    random_share: float = field(
+        default=0.0,
+        metadata={
+            "ge": 0.0,
+            "le": 1.0,
+            "description": "Share of the picks, rounded down, that is random; they come last",
+        },
+    )
+    standardise: bool = field(
+        default=False, metadata={"description": "Divide features by their sd; constant ones stay as they are"}
+    )
     short_list: int | None = field(default=None, metadata=shortlist.OPTION)
 
     def __call__(self, candidates: Candidates, k: int, context: Context) -> Picks:
         x, labelled = _with_labelled(candidates, k, context, self.name)
         if k == 0:
             return _completed(candidates, [], [], k, "typicality", context)
+        if self.standardise:
+            sd = x.std(0, correction=0)
+            sd = torch.where(sd > _CONSTANT * x.abs().amax(0), sd, torch.ones_like(sd))
+            x, labelled = x / sd, labelled / sd
+        n_typical = k - math.floor(self.random_share * k + 1e-9)  # 0.29 · 100 is 28.999…
         picked = list[int]()
         tick = ticking(context.report, picked, k)
         n_rows, n_labelled = x.shape[0], labelled.shape[0]
         everything = torch.cat([x, labelled])
-        belongs = kmeans(everything, min(n_labelled + k, self.max_clusters), context.seed, tick=tick)
+        n_wanted = min(max(1, n_labelled + n_typical), self.max_clusters)
+        belongs = kmeans(everything, n_wanted, context.seed, tick=tick)
         n_clusters = int(belongs.max()) + 1
         typical = torch.zeros(n_rows + n_labelled, dtype=x.dtype, device=x.device)
         for cluster in range(n_clusters):
@@ -135,7 +162,7 @@ class TypiClust:
         copies, mine = distinct(everything)[1].to(x.device), belongs[:n_rows]
         is_open = ~torch.isin(copies[:n_rows], copies[n_rows:])  # a copy of a labelled row adds nothing
         left = torch.bincount(mine[is_open], minlength=n_clusters).tolist()
-        while len(picked) < k and any(left):
+        while len(picked) < n_typical and any(left):
             tick()
             cluster = min(
                 (c for c in range(n_clusters) if left[c]),
@@ -147,9 +174,82 @@ class TypiClust:
             covered[cluster] += 1
             is_open &= copies[:n_rows] != copies[at]
             left = torch.bincount(mine[is_open], minlength=n_clusters).tolist()
+        picked += _drawn(candidates, picked, k - n_typical, context)
         return _completed(candidates, picked, typical[picked].tolist(), k, "typicality", context)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClusterMargin:
+    """The highest score of each of k clusters among the rows with the highest scores (Citovsky et al. 2021).
+
+    Of the `candidates_per_pick`·k highest scores, k-means makes k clusters by the rows' features; each gives its
+    highest score, best first. The paper's score is `margin`, and any other will do. Where k is above `max_clusters`
+    each of so many gives its ⌈k / max_clusters⌉ highest, all clusters' first before any second. Where that are fewer
+    than k, since rows are copies of each other, the highest scores that are left follow, with a note. Departures from
+    the paper: it clusters the whole pool once, by average linkage, and goes round the clusters that its short list
+    (10 a pick) falls into, the smallest first; here the short list alone is clustered, anew for every batch, so that
+    the cost does not grow with the pool and each pick has its own cluster. Features are one member's, or the rows
+    themselves where the model has no linear layer.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    name: Literal["cluster_margin"] = "cluster_margin"
+    candidates_per_pick: int = field(
+        default=5, metadata={"ge": 1, "le": 1000, "description": "Rows to look at for each pick: the highest scores"}
+    )
+    max_clusters: int = field(default=500, metadata=_MAX_CLUSTERS)
+
+    def __call__(self, candidates: Candidates, k: int, context: Context) -> Picks:
+        scores, rows = checked_scores(candidates, k)
+        features = _features(candidates, k, self.name)
+        listed = highest(scores, min(shortlist.short_list_size(self, k), rows.size), context.seed, rows)  # best first
+        n_clusters = min(k, self.max_clusters)
+        turns = _turns(self._clusters(features[torch.from_numpy(listed)], n_clusters, k, context))
+        each = -(-k // max(1, n_clusters))
+        order = np.argsort(np.minimum(turns, each), kind="stable")[:k]
+        n_more = int((turns[order] >= each).sum())
+        note = (
+            f"the last {n_more} picks are the highest scores that were left: {self.name} found {k - n_more} rows in "
+            "clusters of their own"
+        )
+        picked = listed[order]
+        return Picks(
+            rows=torch.from_numpy(rows[picked]),
+            measure="score",
+            values=torch.from_numpy(scores[picked].astype(np.float64)),
+            notes=(note,) if n_more else (),
+        )
+
+    @staticmethod
+    def _clusters(features: Tensor, n_clusters: int, k: int, context: Context) -> npt.NDArray[np.int64]:
+        """[n, F] -> [n]."""
+        if n_clusters == 0:
+            return np.empty(0, dtype=np.int64)
+        (x,) = shifted(features)
+        found: npt.NDArray[np.int64] = (
+            kmeans(x, n_clusters, context.seed, tick=ticking(context.report, (), k)).cpu().numpy()
+        )
+        return found
+
+
+def _turns(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many earlier entries are of the same group: [n] -> [n]."""
+    by_group = np.argsort(groups, kind="stable")
+    _, starts, counts = np.unique(groups[by_group], return_index=True, return_counts=True)
+    turns = np.empty_like(groups)
+    turns[by_group] = np.arange(groups.size) - np.repeat(starts, counts)
+    return turns
+
+
+def _drawn(candidates: Candidates, picked: list[int], n_draws: int, context: Context) -> list[int]:
+    """Positions of so many others, uniformly: a row's random number is a function of (seed, row) alone."""
+    keys = counter.uniform(context.seed, candidates.rows.cpu().numpy(), counter.RANDOM_PICKS)
+    keys[picked] = -math.inf
+    found: list[int] = largest(keys, n_draws).tolist()
+    return found
+
+
+_CONSTANT = 1e-7  # of the largest size: an sd of rounding, not of values
 _NEIGHBOURS, _SMALL = 20, 5  # most neighbours of a row, and rows that a cluster should have; the paper's
 
 

@@ -18,14 +18,20 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class TopK:
-    """The k highest scores, best first; equal scores in an order that the seed draws."""
+    """The k highest scores, best first; equal scores in an order that the seed draws.
+
+    Of random scores (`random`) they are a uniform draw, and the measure of pick i of n rows is its probability given
+    the earlier ones, 1/(n − i + 1); else it is the score.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     name: Literal["top_k"] = "top_k"
 
     def __call__(self, candidates: Candidates, k: int, context: Context) -> Picks:
-        scores, rows = _scores(candidates, k)
+        scores, rows = checked_scores(candidates, k)
         picked = highest(scores, k, context.seed, rows)
+        if context.is_uniform:
+            return _picks(rows[picked], "probability", 1 / (rows.size - np.arange(k, dtype=np.float64)))
         return _picks(rows[picked], "score", scores[picked])
 
 
@@ -54,7 +60,7 @@ class Power:
     )
 
     def __call__(self, candidates: Candidates, k: int, context: Context) -> Picks:
-        scores, rows = _scores(candidates, k)
+        scores, rows = checked_scores(candidates, k)
         noise = counter.gumbel(context.seed, rows, counter.POWER_NOISE)
         utility = self._utility(scores.astype(np.float64), rows, context.seed)
         possible = np.flatnonzero(utility > -np.inf)
@@ -104,7 +110,8 @@ def check_count(candidates: Candidates, k: int) -> None:
         raise InvalidOption(f"k = {k} rows were asked for and there are {n_rows} to choose from")
 
 
-def _scores(candidates: Candidates, k: int) -> tuple[Floats, npt.NDArray[np.int64]]:
+def checked_scores(candidates: Candidates, k: int) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Finite scores [n] and their pool rows [n], of which k can be chosen."""
     if candidates.scores is None:
         raise InvalidOption("this selection needs a score for every candidate")
     check_count(candidates, k)

@@ -19,8 +19,15 @@ OPTION = {
 }
 
 
+def short_list_option(options: Any) -> str:
+    """What sets the size: `short_list`, rows in all, or `candidates_per_pick`."""
+    return "candidates_per_pick" if hasattr(options, "candidates_per_pick") else "short_list"
+
+
 def short_list_size(options: Any, k: int) -> int:
-    """What was asked for, or the larger of 5,000 rows and 5 rows a pick."""
+    """What was asked for, in all or a pick; else the larger of 5,000 rows and 5 rows a pick."""
+    if short_list_option(options) == "candidates_per_pick":
+        return int(options.candidates_per_pick) * k
     if options.short_list is None:
         return max(LEAST, PER_PICK * k)
     size = int(options.short_list)

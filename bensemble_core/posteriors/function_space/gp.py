@@ -48,7 +48,8 @@ class GaussianProcess:
     accepted, and rows are flattened. Several targets are independent processes. A jitter of 10⁻¹⁰ s² is added to σ²; a
     covariance that has no Cholesky factor even so is an error.
 
-    Hyper-parameters. Without a prior of the caller's, each target's ℓ (one for each input up to 50 inputs, else one),
+    Hyper-parameters. Without a prior of the caller's, each target's ℓ (one for each input up to 50 inputs, else or
+    without `ard` one),
     s, τ and, where the likelihood learns it, σ maximise log p(y) + Σ log N(log · | 0, 1) (MacKay 1999), each in units
     of the sd of its input or of y; `prior=None` leaves the second term out. L-BFGS from several starts, on at most
     `evidence_rows` rows drawn by the seed: with more rows that is a departure, and all of them are conditioned on.
@@ -75,6 +76,12 @@ class GaussianProcess:
     kernel: Literal["rbf", "matern52"] | None = field(
         default=None, metadata={"description": "of the functions; null is that of a GP prior, else rbf"}
     )
+    ard: bool = field(
+        default=True,
+        metadata={
+            "description": "a lengthscale for each input up to 50 inputs; else one for all, in units of their sd"
+        },
+    )
     linear: bool = field(default=False, metadata={"description": "add a linear function of the inputs, with a bias"})
     starts: int = field(default=3, metadata={"ge": 1, "le": 100, "description": "of the search for hyper-parameters"})
     steps: int = field(
@@ -96,7 +103,7 @@ class GaussianProcess:
     starts_from_weights: ClassVar[bool] = False
 
     def check(self, problem: Problem) -> None:
-        prior, n_inputs = problem.prior, math.prod(problem.model.input_shape)
+        prior = problem.prior
         if not isinstance(problem.likelihood, Gaussian):
             raise InvalidOption(
                 f"gp is for numbers with Gaussian noise of one level, got {type(problem.likelihood).__name__}: with "
@@ -111,11 +118,7 @@ class GaussianProcess:
             raise InvalidOption(f"gp needs a GP prior, got {type(prior).__name__}; pass prior=GP(…), or leave it out")
         if not isinstance(prior, GP):
             return
-        if isinstance(prior.lengthscale, tuple) and len(prior.lengthscale) != n_inputs:
-            raise InvalidOption(
-                f"the GP prior has {len(prior.lengthscale)} lengthscales, and rows have {n_inputs} inputs; pass one "
-                "for each, or one number for all"
-            )
+        check_lengths(prior, problem)
         if self.kernel not in (None, prior.kernel):
             raise InvalidOption(f"gp has kernel={self.kernel!r}, and its prior {prior.kernel!r}; name it in the prior")
         if self.linear:
@@ -252,6 +255,20 @@ class GaussianProcess:
         ]
         return torch.stack([mean for mean, _ in found], 1), torch.stack([variance for _, variance in found], 1)
 
+    def left_out(self, problem: Problem, state: Tensors) -> tuple[Tensor, Tensor]:
+        """Mean and variance of every standardised target, given all rows but its own: [N, T], [N, T].
+
+        With C = K + σ² I and r = y − mean they are y_i − (C⁻¹r)_i / (C⁻¹)_ii and 1 / (C⁻¹)_ii (Rasmussen & Williams
+        2006, section 5.4.2), under the hyper-parameters that all rows gave.
+        """
+        means, variances = [], []
+        for known in self._regressions(problem, state):
+            variance = 1 / torch.cholesky_inverse(known.factor).diagonal()
+            pull = known.solve((known.y - known.mean)[:, None])[:, 0]
+            means.append(known.y - pull * variance)
+            variances.append(variance)
+        return torch.stack(means, 1), torch.stack(variances, 1)
+
     def _with_evidence(self, problem: Problem, state: Tensors) -> dict[str, Tensor]:
         total = torch.stack([known.log_evidence() for known in self._regressions(problem, state)]).sum()
         return {**state, EVIDENCE: (total + in_units(problem, len(state[X])))[None]}
@@ -345,7 +362,7 @@ class _Family:
         sd = torch.where(sd > 0, sd, torch.ones_like(sd))
         if n_inputs > LARGEST_ARD:
             sd = sd.square().mean().sqrt().expand(n_inputs)
-        learnt = n_inputs if n_inputs <= LARGEST_ARD else 1
+        learnt = n_inputs if options.ard and n_inputs <= LARGEST_ARD else 1
         return cls(lengthscales=sd, scale=spread, n_lengthscales=learnt, linear=options.linear, **common)
 
     def start(self, likelihood: Gaussian) -> Tensor:
@@ -366,6 +383,16 @@ class _Family:
             linear, at = self.spread * values[at], at + 1
         noise = self.spread.square() * (values[at].square() + FLOOR) if self.noise is None else self.noise
         return Hyper(kernel=self.kernel, lengthscales=lengthscales, scale=scale, linear=linear, noise=noise)
+
+
+def check_lengths(prior: GP, problem: Problem) -> None:
+    """Refuse a prior with lengthscales of other inputs."""
+    n_inputs = math.prod(problem.model.input_shape)
+    if isinstance(prior.lengthscale, tuple) and len(prior.lengthscale) != n_inputs:
+        raise InvalidOption(
+            f"the GP prior has {len(prior.lengthscale)} lengthscales, and rows have {n_inputs} inputs; pass one for "
+            "each, or one number for all"
+        )
 
 
 def _frequencies(kernel: KernelName, n: int, n_inputs: int, seed: int) -> Tensor:

@@ -26,6 +26,7 @@ from bensemble_core.posteriors.function_space.tasks import (
 )
 from bensemble_core.posteriors.own_nets import OwnNet
 from bensemble_core.posteriors.start import check_memory
+from bensemble_core.priors import FunctionSamples
 from bensemble_core.randomness import derive, draw_seed, generator
 from bensemble_core.threads import one_thread
 from bensemble_core.training.descent import Descent, Run, descend
@@ -104,6 +105,11 @@ class NeuralProcess:
         check_memory(self.name, "the tasks of a step", held, advice)
         if problem.model.integers:
             raise InvalidOption("neural_process reads rows of real numbers, and these are indices; pass embedded rows")
+        if isinstance(problem.prior, FunctionSamples):
+            raise InvalidOption(
+                "neural_process draws its tasks from a process with a covariance, and FunctionSamples has draws alone; "
+                "pass prior=GP(lengthscale=…, scale=…), draw tasks of your own, Data(task=…), or use fbnn"
+            )
         if process_of(problem.prior) is not None and _known_noise(problem) is None:
             raise InvalidOption(
                 "tasks drawn from a Gaussian process need its noise; pass likelihood=bc.Gaussian(noise=…), or tasks of "

@@ -6,14 +6,12 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from bensemble_core.ensemble import Ensemble
-from bensemble_core.ensemble.members import zero_rows
 from bensemble_core.ensemble.tensors import split_extra
 from bensemble_core.errors import InvalidModel, InvalidOption
 from bensemble_core.likelihoods import FLOOR, LOG_NOISE, Gaussian, HeteroscedasticGaussian
-from bensemble_core.models.spec import outline, tensors_of, trainable_names
+from bensemble_core.models.spec import outline, trainable_names
 from bensemble_core.models.transforms import Linearised, join
 from bensemble_core.posteriors.gaussian import in_units
 from bensemble_core.posteriors.head import find_head, gives_the_outputs
@@ -23,9 +21,9 @@ from bensemble_core.posteriors.laplace.held_out import held_out_loss, hold_out
 from bensemble_core.posteriors.laplace.network import Network, look_at
 from bensemble_core.posteriors.laplace.state import EVIDENCE, PREFIX, ROWS, expected_state, from_state, to_state
 from bensemble_core.posteriors.noise_belief import NoiseBelief
-from bensemble_core.posteriors.start import member_shapes, start_members
+from bensemble_core.posteriors.start import check_linearises, member_shapes, start_members
 from bensemble_core.priors import Normal
-from bensemble_core.randomness import borrowed, draw_seed
+from bensemble_core.randomness import draw_seed
 from bensemble_core.training.descent import Descent, Run, descend
 from bensemble_core.training.objectives import Batch, Forward
 from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Snapshot, Tensors, silent
@@ -120,7 +118,7 @@ class Laplace(Descent):
                 f'({8 * size**2 / 1e9:.1f} GB); use structure="kron", or subset="last_layer"'
             )
         if self.predictive == "linearised":
-            _check_linearises(problem, names)
+            check_linearises(self.name, problem, names, 'use predictive="sampled"')
 
     def fit(
         self,
@@ -367,19 +365,3 @@ class _OldPosterior:
             return self.blocks
         ratio = self.noise.ratio(extra)
         return [block.scaled(ratio) for block in self.blocks]
-
-
-def _check_linearises(problem: Problem, names: Sequence[str]) -> None:
-    module = outline(problem.model).to(problem.dtype).eval()
-    tensors = tensors_of(module)
-    row = zero_rows(problem, 1, tensors[names[0]].device)
-    try:
-        with borrowed(0), torch.no_grad():
-            Linearised().forward(
-                lambda own, x: functional_call(module, dict(own), (x,)), {n: tensors[n] for n in names}, tensors, row
-            )
-    except (RuntimeError, NotImplementedError) as reason:
-        raise InvalidModel(
-            f"laplace: this module has an operation without a forward derivative ({str(reason).splitlines()[0]}); "
-            'use predictive="sampled"'
-        ) from reason

@@ -184,11 +184,13 @@ def test_files_are_ranked_as_the_service_ranks_them(
 ) -> None:
     x = digits[0]
     with trained(make_service, digits, tmp_path, len(x)) as (service, _, pool_id):
-        asked = service.post(f"/pools/{pool_id}/rankings", {"k": 1500, "seed": 2}, 202)
+        asked = service.post(
+            f"/pools/{pool_id}/rankings", {"k": 1500, "seed": 2, "acquisition": {"name": "margin"}}, 202
+        )
         service.run_jobs()
         over_rest = service.get(f"/rankings/{asked['ranking']['id']}")["items"]
     files = ["--ensemble", str(tmp_path / "downloaded.safetensors"), "--pool", str(tmp_path / "pool.npy")]
-    lines = ranked(capsys, *files, "--k", str(len(x)), "--seed", "2")
+    lines = ranked(capsys, *files, "--k", str(len(x)), "--seed", "2", "--acquisition", "margin")
     unlabelled = [line for line in lines if int(line["row"]) >= 30]
     assert [(int(line["row"]), float(line["score"])) for line in unlabelled[:1500]] == [
         (item["row"], item["score"]) for item in over_rest

@@ -376,6 +376,12 @@ def test_a_short_list_that_no_memory_holds_is_refused(sharded: Service, monkeypa
     most = int(refused["detail"].split("at most ")[1].split(" rows")[0].replace(",", ""))
     sharded.post(path, {**wanted, "selection": {"name": "batchbald", "short_list": most + 1}}, 422)
     assert len(rank(sharded, pool_id, k=9, selection={"name": "batchbald", "short_list": most})["items"]) == 9
+    refused = sharded.post(path, {"k": 9, "selection": {"name": "cluster_margin", "candidates_per_pick": 1000}}, 422)
+    assert refused["errors"][0]["pointer"] == "/selection/candidates_per_pick"
+    each = int(refused["detail"].split("at most ")[1].split(",")[0])
+    assert each == most // 9
+    clusters = {"name": "cluster_margin", "candidates_per_pick": each}
+    assert len(rank(sharded, pool_id, k=9, selection=clusters)["items"]) == 9
 
 
 def test_joint_outcomes_that_no_memory_holds_are_refused(sharded: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,10 +461,11 @@ def test_before_the_first_ensemble_a_request_that_names_no_method_gets_typiclust
     project, pool = start(service, digits)
     ranking = rank(service, pool["id"], k=5)
     assert (ranking["ensemble_id"], ranking["acquisition"]) == (None, {"name": "random"})
-    assert ranking["selection"]["name"] == "typiclust"
-    assert any("typiclust chose in place of margin with top_k" in note for note in ranking["notes"])
-    named = rank(service, pool["id"], selection={"name": "typiclust"}, k=5)
+    assert (ranking["selection"]["name"], ranking["selection"]["random_share"]) == ("typiclust", 0.5)
+    assert ranking["notes"][0].startswith("chosen by default: typiclust with random_share 0.5, which needs no ensemble")
+    named = rank(service, pool["id"], selection={"name": "typiclust", "random_share": 0.5, "standardise": True}, k=5)
     assert named["items"] == ranking["items"]
+    assert not any("by default" in note for note in named["notes"])
     for wanted in ({"acquisition": {"name": "bald"}}, {"selection": {"name": "top_k"}}):
         refused = service.post(f"/pools/{pool['id']}/rankings", {"k": 5, **wanted}, 409)
         assert "no trained ensemble yet" in refused["detail"]
@@ -469,7 +476,14 @@ def test_before_the_first_ensemble_a_request_that_names_no_method_gets_typiclust
     assert of_round["notes"] == ranking["notes"]
     train(service, project)
     later = rank(service, pool["id"], k=5)
-    assert (later["acquisition"], later["selection"]) == ({"name": "margin"}, {"name": "top_k"})
+    clusters = {"name": "cluster_margin", "candidates_per_pick": 5, "max_clusters": 500}
+    assert (later["acquisition"], later["selection"]) == ({"name": "margin"}, clusters)
+    assert later["notes"][0].startswith("chosen by default: margin with cluster_margin, which")
+    for auto in ("auto", {"name": "auto"}):
+        same = rank(service, pool["id"], k=5, acquisition=auto, selection=auto)
+        assert [same[part] for part in ("acquisition", "selection", "items", "notes")] == [
+            later[part] for part in ("acquisition", "selection", "items", "notes")
+        ]
     joint = rank(service, pool["id"], selection={"name": "batchbald"}, k=2)
     assert joint["acquisition"]["name"] == "bald"
     refused = service.post(f"/pools/{pool['id']}/rankings", {"k": 1, "target": {"pool_id": pool["id"]}}, 422)
@@ -486,6 +500,11 @@ def test_a_request_that_names_nothing_draws_numbers_by_the_members_spread(servic
     pool = service.post(
         f"/projects/{project['id']}/pools", {"name": "numbers", "rows": x.tolist(), "labels": labels}, 201
     )
+    first = rank(service, pool["id"], k=4, seed=3)
+    assert (first["acquisition"], first["selection"]) == ({"name": "random"}, {"name": "top_k"})
+    assert first["notes"][0].startswith("chosen by default: random with top_k, which needs no ensemble")
+    assert first["measure"] == "probability"
+    assert [item["value"] for item in first["items"]] == pytest.approx([1 / 30, 1 / 29, 1 / 28, 1 / 27])
     train(service, project)
     ranking = rank(service, pool["id"], k=4, seed=3)
     assert ranking["acquisition"] == {"name": "predictive_variance", "part": "epistemic"}

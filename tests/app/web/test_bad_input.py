@@ -425,9 +425,9 @@ def test_predictions_for_rows_that_do_not_fit_are_refused(service: Service, worl
 def test_a_project_that_could_never_be_trained_is_refused(service: Service) -> None:
     no_prior = {"task": {**COLOURS, "prior": None}}
     cases: list[tuple[dict[str, Any], str, str]] = [
-        ({"posterior": {"name": "magic"}}, 'there is no name "magic"; name is one of map, ', "/posterior"),
-        ({"posterior": {}}, 'an object with a name, such as {"name": "map"}, got {}', "/posterior"),
-        ({"posterior": "swag"}, 'such as {"name": "map"}, got "swag"; name is one of', "/posterior"),
+        ({"posterior": {"name": "magic"}}, 'there is no name "magic"; name is one of auto, map, ', "/posterior"),
+        ({"posterior": {}}, 'an object with a name, such as {"name": "auto"}, got {}', "/posterior"),
+        ({"posterior": "swag"}, 'such as {"name": "auto"}, got "swag"; name is one of', "/posterior"),
         ({"model": {"name": ["mlp"]}}, 'there is no name ["mlp"]; name is one of mlp, ', "/model"),
         ({"task": "regression"}, 'an object with a kind, such as {"kind": "classification"}, got "reg', "/task"),
         ({"posterior": {"name": "deep_ensemble", "members": 0}}, "greater than or equal to 1", "/posterior/members"),

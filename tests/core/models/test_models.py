@@ -51,7 +51,7 @@ def test_convolutions_on_flat_rows_say_what_shape_to_give(name: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"name": "mpl"}, "unknown model 'mpl'; there are mlp, conv, residual"),
+        ({"name": "mpl"}, "unknown model 'mpl'; there are mlp, conv, residual, default"),
         ({"name": "mlp", "hiden": [3]}, "mlp has no option 'hiden'"),
         ({"name": "mlp", "hidden": [0]}, "from 1 to 65536, got 0"),
         ({"name": "mlp", "hidden": 12}, "hidden has to be a list of a whole number"),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import bensemble_core as bc
+from bensemble_core.acquisition import resolve_pair
 from bensemble_core.errors import InvalidOption
 from bensemble_core.predictive import Predictive
 from bensemble_core.ranking import choose, conclude, rank
@@ -84,9 +85,9 @@ def assert_same(one: bc.Ranking, other: bc.Ranking) -> None:
 
 def test_where_nothing_is_named_the_family_decides() -> None:
     classes, numbers = LinearEnsemble(), LinearEnsemble(family="gaussian")
-    assert_same(
-        bc.rank(classes, inputs(40), k=5), bc.rank(classes, inputs(40), acquisition="margin", selection="top_k", k=5)
-    )
+    named = bc.rank(classes, inputs(40), acquisition="margin", selection="cluster_margin", k=5)
+    assert_same(bc.rank(classes, inputs(40), k=5), named)
+    assert_same(bc.rank(classes, inputs(40), selection="cluster_margin", k=5), named)
     spread = {"name": "predictive_variance", "part": "epistemic"}
     assert_same(
         bc.rank(numbers, inputs(40), k=5, seed=2),
@@ -98,9 +99,55 @@ def test_where_nothing_is_named_the_family_decides() -> None:
     assert_same(bc.rank(classes, inputs(40), selection="batchbald", k=2), joint)
 
 
+@pytest.mark.parametrize("auto", ["auto", {"name": "auto"}, bc.acquisition.Auto()])
+def test_auto_is_the_same_as_naming_nothing(auto: object) -> None:
+    for ensemble in (LinearEnsemble(), LinearEnsemble(family="gaussian"), None):
+        left_out = bc.rank(ensemble, inputs(40), k=5, seed=1)
+        named = bc.rank(ensemble, inputs(40), acquisition=auto, selection=auto, k=5, seed=1)
+        assert_same(named, left_out)
+        assert named.notes == left_out.notes
+    ensemble = LinearEnsemble()
+    assert torch.equal(bc.score(ensemble, inputs(40), auto), bc.score(ensemble, inputs(40), "margin"))
+    half = bc.rank(ensemble, inputs(40), acquisition="bald", selection=auto, k=5)
+    assert_same(half, bc.rank(ensemble, inputs(40), acquisition="bald", selection="top_k", k=5))
+    joint = bc.rank(ensemble, inputs(40), acquisition=auto, selection="batchbald", k=2)
+    assert_same(joint, bc.rank(ensemble, inputs(40), acquisition="bald", selection="batchbald", k=2))
+
+
+def test_auto_has_no_options() -> None:
+    with pytest.raises(InvalidOption, match="auto has no options, got beta"):
+        bc.rank(LinearEnsemble(), inputs(9), selection={"name": "auto", "beta": 2.0}, k=2)
+
+
+@pytest.mark.parametrize(
+    ("ensemble", "what"),
+    [
+        (LinearEnsemble(), "margin with cluster_margin, which"),
+        (LinearEnsemble(family="gaussian"), "predictive_variance (epistemic) with power, which"),
+        (None, "typiclust with random_share 0.5, which"),
+    ],
+)
+def test_a_ranking_says_once_what_was_chosen_by_default_and_why(ensemble: Any, what: str) -> None:
+    ranking = bc.rank(ensemble, inputs(40), k=5)
+    assert ranking.notes[0].startswith(f"chosen by default: {what}")
+    assert ranking.notes[0].endswith("; name an acquisition or selection to override")
+    assert sum("by default" in note for note in ranking.notes) == 1
+    if ensemble is not None:
+        how: Any = {"k": 5, "gather": lambda rows: inputs(40)[rows]}
+        assert conclude(ensemble, bc.score(ensemble, inputs(40)), **how).notes == ranking.notes
+    for named in ({"acquisition": "random"}, {"selection": "kcenter"}):
+        assert not any("by default" in note for note in bc.rank(ensemble, inputs(40), k=5, **named).notes)
+
+
+def test_the_first_batch_is_half_typical_for_classes_and_random_for_numbers() -> None:
+    typical = bc.acquisition.Random(), bc.acquisition.TypiClust(random_share=0.5, standardise=True)
+    assert resolve_pair(None, None, None) == resolve_pair("auto", None, "categorical", is_first=True) == typical
+    assert resolve_pair(None, None, "gaussian", is_first=True) == (bc.acquisition.Random(), bc.acquisition.TopK())
+    assert resolve_pair(None, "typiclust", "gaussian", is_first=True) == (typical[0], bc.acquisition.TypiClust())
+
+
 def test_before_there_is_an_ensemble_typiclust_chooses_and_scores_are_refused() -> None:
-    assert_same(
-        bc.rank(None, inputs(40), k=5), bc.rank(None, inputs(40), acquisition="random", selection="typiclust", k=5)
-    )
+    half = {"name": "typiclust", "random_share": 0.5, "standardise": True}
+    assert_same(bc.rank(None, inputs(40), k=5), bc.rank(None, inputs(40), acquisition="random", selection=half, k=5))
     with pytest.raises(InvalidOption, match="power chooses by scores, and there is no ensemble"):
         bc.rank(None, inputs(40), selection="power", k=5)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from bensemble_core.acquisition import (
@@ -298,7 +299,7 @@ def test_a_selection_that_needs_more_than_scores_says_what(monkeypatch: pytest.M
 
 def test_a_ranking_is_the_best_rows_of_the_scores() -> None:
     ensemble, x = LinearEnsemble(), inputs(2000)
-    ranking = rank(ensemble, x, k=10, exclude=range(100))
+    ranking = rank(ensemble, x, selection="top_k", k=10, exclude=range(100))
     scores = score(ensemble, x)
     expected = 100 + scores[100:].argsort(descending=True, stable=True)[:10]
     assert torch.equal(ranking.rows, expected)
@@ -328,7 +329,7 @@ def test_scores_computed_shard_by_shard_conclude_in_the_same_ranking() -> None:
         assert (concluded.n_scored, concluded.notes) == (ranking.n_scored, ranking.notes)
 
 
-SETS = ["batchbald", "badge", "kcenter", "typiclust"]
+SETS = ["batchbald", "badge", "kcenter", "typiclust", "cluster_margin"]
 
 
 @pytest.mark.parametrize("selection", SETS)
@@ -336,7 +337,7 @@ def test_a_set_selection_ranks_arrays_shards_and_memory_maps_alike(selection: st
     ensemble, x = LinearEnsemble(), inputs(2 * CHUNK_ROWS + 77)
     np.save(tmp_path / "x.npy", x[CHUNK_ROWS : 2 * CHUNK_ROWS].numpy())
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    how = {"name": selection, "short_list": 200}
+    how = {"name": selection, **({} if selection == "cluster_margin" else {"short_list": 200})}
     one = rank(ensemble, x, selection=how, k=6, seed=8, exclude=[5, 2000], labelled=inputs(9, seed=2))
     shards = [x[:CHUNK_ROWS], mapped, x[2 * CHUNK_ROWS :]]
     many = rank(ensemble, shards, selection=how, k=6, seed=8, exclude=[5, 2000], labelled=inputs(9, seed=2).numpy())
@@ -434,6 +435,21 @@ def test_a_random_ranking_needs_no_ensemble() -> None:
     ranking = rank(None, np.zeros((50, 3)), acquisition="random", k=50, seed=1)
     assert sorted(ranking.rows.tolist()) == list(range(50))
     assert ranking.notes == ()
+
+
+def test_a_random_ranking_tells_the_probability_of_every_draw() -> None:
+    x = inputs(40)
+    for ensemble in (None, LinearEnsemble()):
+        ranking = rank(ensemble, x, acquisition="random", k=4, seed=1, exclude=range(10))
+        assert ranking.measure == "probability"
+        assert ranking.values.tolist() == pytest.approx([1 / 30, 1 / 29, 1 / 28, 1 / 27], rel=1e-15)
+        assert torch.equal(ranking.scores, score(None, x, "random", seed=1)[ranking.rows])
+    assert rank(LinearEnsemble(), x, acquisition="entropy", selection="top_k", k=4).measure == "score"
+
+
+def test_every_row_is_drawn_as_often_as_a_random_ranking_says() -> None:
+    first = torch.cat([rank(None, inputs(5), acquisition="random", k=2, seed=seed).rows[1:] for seed in range(2000)])
+    assert stats.chisquare(torch.bincount(first, minlength=5).numpy()).pvalue > 1e-3
 
 
 def test_a_vote_ranking_says_how_many_rows_tie() -> None:

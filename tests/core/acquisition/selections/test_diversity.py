@@ -12,7 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 import bensemble_core as bc
-from bensemble_core.acquisition import Badge, Candidates, Context, KCenter, Picks, TypiClust
+from bensemble_core.acquisition import Badge, Candidates, Context, KCenter, Picks, TypiClust, counter
 from bensemble_core.acquisition.selections.clustering import (
     Points,
     cross_distances,
@@ -358,6 +358,45 @@ def test_which_rows_are_copies_is_told_by_their_values() -> None:
         assert which[0] == which[2]
         assert len(set(which.tolist())) == len(first) == len({tuple(row) for row in given.tolist()})
     assert distinct(torch.empty(3, 0))[1].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("k", "share", "n_random"), [(6, 0.5, 3), (5, 0.5, 2), (1, 0.5, 0), (100, 0.29, 29), (4, 1.0, 4)]
+)
+def test_a_share_of_typiclust_is_random_and_comes_last(k: int, share: float, n_random: int) -> None:
+    x = normal(120, 3)
+    picks = spread(TypiClust(random_share=share), x, k, seed=2)
+    typical = spread(TypiClust(), x, k - n_random, seed=2).rows.tolist()
+    assert picks.rows[: k - n_random].tolist() == typical
+    others = np.setdiff1d(np.arange(120), typical)
+    keys = counter.uniform(2, others, counter.RANDOM_PICKS)
+    assert picks.rows[k - n_random :].tolist() == others[(-keys).argsort()[:n_random]].tolist()
+    assert (picks.measure, picks.notes) == ("typicality", ())
+    assert (picks.values > 0).all()
+
+
+def test_the_random_share_of_typiclust_is_uniform_over_the_rows_that_are_left() -> None:
+    x, seeds = torch.arange(8).double()[:, None], 3000
+    drawn = Counter(int(spread(TypiClust(random_share=1.0), x, 1, seed=seed).rows) for seed in range(seeds))
+    assert stats.chisquare([drawn[row] for row in range(8)]).pvalue > 1e-3
+
+
+def test_standardised_typical_rows_do_not_depend_on_the_units_of_an_input() -> None:
+    x = normal(300, 4, seed=3)
+    units = torch.tensor([1.0, 1024.0, 2.0**-10, 8.0])  # powers of two: the same bits
+    some, others = (Candidates(rows=torch.arange(300), features=rows) for rows in (x, x * units))
+    how = TypiClust(standardise=True)
+    assert how(some, 10, Context(seed=1)).rows.tolist() == how(others, 10, Context(seed=1)).rows.tolist()
+    raw = TypiClust()
+    assert raw(some, 10, Context(seed=1)).rows.tolist() != raw(others, 10, Context(seed=1)).rows.tolist()
+
+
+def test_where_rows_run_out_the_random_share_comes_before_the_repeats() -> None:
+    x = torch.zeros(9, 1).double()
+    picks = spread(TypiClust(random_share=0.5), x, 6)
+    assert picks.rows.unique().numel() == 6
+    assert picks.values[-2:].tolist() == [0.0, 0.0]
+    assert "the last 2 picks repeat labelled or earlier ones" in picks.notes[0]
 
 
 @pytest.mark.parametrize("selection", ["kcenter", {"name": "typiclust", "max_clusters": 2}])
