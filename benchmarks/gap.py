@@ -70,6 +70,7 @@ CASES: dict[str, Case] = {
     "sghmc": Case(options={"warmup": 5000, "thin": 40, "batch_size": 256}),
     "metropolis": Case(options={"warmup": 40_000, "thin": 200}),
     "annealing": Case(options={"steps": 60_000}, density="point"),
+    "fbnn": Case(options={"epochs": 2000, "lr": 0.03}, density="Gaussian, factorised"),
 }
 LONG: dict[str, Any] = {"chains": 8, "samples": 500, "warmup": 1000, "leapfrog": 256}  # of the reference
 QUICK: dict[str, Any] = {"epochs": 60, "samples": 100, "warmup": 200, "leapfrog": 32, "thin": 2, "steps": 500}
