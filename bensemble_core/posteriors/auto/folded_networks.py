@@ -135,7 +135,7 @@ def _calibrated(problem: Problem, data: Data, state: Tensors, folds: Tensor, n_f
         shift, unit = (found.new_tensor(getattr(likelihood, name)) for name in ("mean", "scale"))
         y = data.y[order].double() * unit + shift
         if len(order):
-            scale = stretch(found[None, ..., 0], found[None, ..., 1], alone, y, weights)
+            scale = stretch(found[None, ..., 0], found[None, ..., 1], alone, y, weights, least=0.1)
             found = torch.stack([found[..., 0], scale**2 * found[..., 1]], -1)
             nll = -float(log_normal(y, found[..., 0], found[..., 1]).mean())
         every[order] = found

@@ -10,7 +10,7 @@ from bensemble_core.kernels import squared_distances
 from bensemble_core.predictive.mixtures import LOG_2PI
 from bensemble_core.randomness import permutation
 
-_PSEUDO_COUNT = 0.5  # of all families together
+PSEUDO_COUNT = 0.5
 _EM_STEPS = 200
 LOG_TEMPERATURE_SD = 0.3
 _WIDEST = 2.0  # of a log temperature, either way
@@ -41,13 +41,16 @@ def crowding(x: Tensor, unlabelled: Tensor | None) -> Tensor:
     return weights / weights.mean()
 
 
-def stacking_weights(log_likelihoods: Tensor, row_weights: Tensor) -> Tensor:
-    """Weights w of families that maximise Σ_i v_i log Σ_f w_f p_if under a Dirichlet, by EM: [F, N], [N] -> [F]."""
+def stacking_weights(log_likelihoods: Tensor, row_weights: Tensor, pseudo_count: float = PSEUDO_COUNT) -> Tensor:
+    """Weights w of families that maximise Σ_i v_i log Σ_f w_f p_if under a Dirichlet, by EM: [F, N], [N] -> [F].
+
+    `pseudo_count` rows, of all families together, speak for equal weights.
+    """
     n_families = len(log_likelihoods)
     log_w = log_likelihoods.new_full((n_families, 1), -math.log(n_families))
     for _ in range(_EM_STEPS):
         shares = (log_w + log_likelihoods).softmax(0)  # [F, N]
-        counts = (row_weights * shares).sum(1, keepdim=True) + _PSEUDO_COUNT / n_families
+        counts = (row_weights * shares).sum(1, keepdim=True) + pseudo_count / n_families
         log_w = (counts / counts.sum()).log()
     return log_w[:, 0].exp()
 
@@ -67,9 +70,12 @@ def temperature(logits: Tensor, log_weights: Tensor, y: Tensor, row_weights: Ten
     return math.exp(float(found.x))
 
 
-def stretch(means: Tensor, variances: Tensor, log_weights: Tensor, y: Tensor, row_weights: Tensor) -> float:
+def stretch(
+    means: Tensor, variances: Tensor, log_weights: Tensor, y: Tensor, row_weights: Tensor, *, least: float
+) -> float:
     """The factor s on the spread of the mixture about its mean that fits held-out rows best, with log s ~ N(0, 0.3²).
 
+    `least` 1 never narrows it: for rows that had a part in choosing the hyper-parameters, and so flatter them.
     means and variances [F, N, T], log_weights [F], y [N, T], row_weights [N].
     """
     centre = (log_weights.exp()[:, None, None] * means).sum(0)
@@ -80,7 +86,7 @@ def stretch(means: Tensor, variances: Tensor, log_weights: Tensor, y: Tensor, ro
         fit = float((row_weights * torch.logsumexp(log_weights[:, None] + log_p, 0)).sum())
         return 0.5 * (log_s / LOG_TEMPERATURE_SD) ** 2 - fit
 
-    found = optimize.minimize_scalar(loss, bounds=(-_WIDEST, _WIDEST), method="bounded", options={"xatol": 1e-4})
+    found = optimize.minimize_scalar(loss, bounds=(math.log(least), _WIDEST), method="bounded", options={"xatol": 1e-4})
     return math.exp(float(found.x))
 
 

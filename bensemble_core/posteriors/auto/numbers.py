@@ -1,7 +1,7 @@
 """Numbers from few labels: two Gaussian processes, one with a lengthscale for each input, one with one for all.
 
 State: those of the processes under `ard/` and `iso/` (above 50 inputs, where both would be the same, `iso/` alone), and
-what `auto` keeps of every way.
+what `auto` keeps of every way; weights of the processes, and last of the broad member where the noise is learnt.
 """
 
 import math
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
 from bensemble_core.io import above, below
-from bensemble_core.likelihoods import LOG_NOISE
+from bensemble_core.likelihoods import LOG_NOISE, Gaussian
 from bensemble_core.models.derived import Kernel
 from bensemble_core.posteriors.auto.folds import crowding, log_normal, stacking_weights, stretch
 from bensemble_core.posteriors.auto.kept import (
@@ -25,13 +25,14 @@ from bensemble_core.posteriors.auto.kept import (
     LOG_WEIGHTS,
     figures,
 )
-from bensemble_core.posteriors.function_space.gp import LARGEST_ARD, GaussianProcess
+from bensemble_core.posteriors.function_space.gp import LARGEST_ARD, GaussianProcess, Y
 from bensemble_core.predictive.calibration import Calibration
 from bensemble_core.randomness import generator
 from bensemble_core.types import Data, Problem, Report, Shapes, Snapshot, Tensors
 
 CLIP = 3.0  # sd: no input is further out than this, beyond which a linear part of few rows says anything
-FEW = 80  # rows below which the processes weigh the same
+EQUAL = 20.0  # rows that speak for equal weights of the processes: few left-out rows tell them badly apart
+BROAD = 2.0  # sds of the labels: the noise of the member that expects what no label has shown
 _FREQUENCIES = 256  # of each: a ranking wants the spread of functions, and pays for every wave
 
 
@@ -62,15 +63,20 @@ def fit(problem: Problem, data: Data, *, seed: int, report: Report) -> dict[str,
     pool = None if data.unlabelled is None else data.unlabelled.flatten(1).double().clamp(-CLIP, CLIP)
     weighed = crowding(data.x.flatten(1).double(), pool)
     log_p = log_normal(y, left_out, spread)  # [F, N]
-    shares = left_out.new_full((len(parts),), 1 / len(parts))
-    if data.n_rows >= FEW and len(parts) > 1:
-        shares = stacking_weights(log_p, weighed)
-    s = stretch(left_out, spread, shares.log(), y, weighed) if data.n_rows > 1 else 1.0
+    shares = stacking_weights(log_p, weighed, EQUAL)
+    told = {f"{prefix[:-1]}_nll": float(-log.mean()) for prefix, log in zip(parts, log_p, strict=True)}
+    if _learns_noise(problem):
+        about = (shares[:, None, None] * left_out).sum(0)
+        wide = BROAD**2 * _without_each(y).expand_as(about)
+        mixed = torch.logsumexp(shares.log()[:, None] + log_p, 0)
+        of_all = stacking_weights(torch.stack([mixed, log_normal(y, about, wide)]), weighed)
+        shares = torch.cat([of_all[0] * shares, of_all[1:]])
+        left_out, spread = torch.cat([left_out, about[None]]), torch.cat([spread, wide[None]])
+    s = stretch(left_out, spread, shares.log(), y, weighed, least=1) if data.n_rows > 1 else 1.0
     of = shares[:, None, None]
     mean = (of * left_out).sum(0)
     variance = s**2 * (of * (spread + (left_out - mean).square())).sum(0)
-    told = {f"{prefix[:-1]}_share": float(share) for prefix, share in zip(parts, shares, strict=True)}
-    told |= {f"{prefix[:-1]}_nll": float(-log.mean()) for prefix, log in zip(parts, log_p, strict=True)}
+    told |= {f"{name}_share": float(share) for name, share in zip(_families(problem), shares, strict=True)}
     told |= {"stretch": s, "held_out_nll": float(-log_normal(y, mean, variance).mean())}
     return {
         **state,
@@ -84,27 +90,37 @@ def fit(problem: Problem, data: Data, *, seed: int, report: Report) -> dict[str,
 
 
 def sample(problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
-    """n functions, of each process as many as its weight says, at least one where there are two of them."""
+    """n functions, of each process as many as its weight says, at least one where there are two of them.
+
+    Of three members or more the last is the broad one: the mean of the others, with noise as wide as all labels.
+    """
     parts = processes(problem)
     log_weights = state[LOG_WEIGHTS]
-    counts = [n]
+    is_broad = n > len(parts) and len(log_weights) > len(parts)
+    n_drawn, of_parts = n - is_broad, log_weights[: len(parts)]
+    counts = [n_drawn]
     if len(parts) == 2:
-        first = min(max(round(n * float(log_weights[0].exp())), 1), n - 1) if n > 1 else int(log_weights.argmax() == 0)
-        counts = [first, n - first]
+        share = float(of_parts.softmax(0)[0])
+        first = min(max(round(n_drawn * share), 1), n_drawn - 1) if n_drawn > 1 else int(share > 0.5)
+        counts = [first, n_drawn - first]
     drawn, weights = [], []
-    for (prefix, process), count, log_weight in zip(parts.items(), counts, log_weights, strict=True):
+    for (prefix, process), count, log_weight in zip(parts.items(), counts, of_parts, strict=True):
         if count:
-            drawn.append(process.sample(problem, below(prefix, state), count, rng=rng))
+            drawn.append(process.sample(problem, below(prefix, state), count, rng=rng, centred=True))
             weights.append(log_weight.expand(count) - math.log(count))
-    joined = drawn[0] if len(drawn) == 1 else _beside(problem, drawn)
+    joined, own = _beside(problem, drawn), torch.cat(weights)
+    if is_broad:
+        noise = BROAD * _spread(below(next(iter(parts)), state)[Y])
+        joined = _with_broad(joined, own, noise.log())
+        own = torch.cat([own, log_weights[-1:]])
     model = joined.problem.model
     assert isinstance(model, Kernel)
     return replace(
         joined,
         problem=replace(joined.problem, model=replace(model, clip=CLIP)),
-        log_weights=None if len(drawn) == 1 else torch.cat(weights).to(problem.dtype),
+        log_weights=own.log_softmax(0).to(problem.dtype),
         calibration=Calibration(family="gaussian", scale=state[CALIBRATION][0].to(problem.dtype)),
-        notes=(_chosen(state, parts),),
+        notes=(_chosen(state, problem),),
     )
 
 
@@ -114,8 +130,10 @@ def expected(problem: Problem, state: Tensors) -> Shapes:
     for prefix, process in parts.items():
         shapes |= {prefix + name: shape for name, shape in process.expected(problem, below(prefix, state)).items()}
     n, t = len(state.get(FOLDS, ())), problem.likelihood.n_outputs
-    shapes |= {LOG_WEIGHTS: (len(parts),), CALIBRATION: (1,), FOLDS: (n,)}
-    names = [prefix[:-1] + what for what in ("_share", "_nll") for prefix in parts] + ["stretch", "held_out_nll"]
+    families = _families(problem)
+    shapes |= {LOG_WEIGHTS: (len(families),), CALIBRATION: (1,), FOLDS: (n,)}
+    names = [f"{prefix[:-1]}_nll" for prefix in parts] + [f"{name}_share" for name in families]
+    names += ["stretch", "held_out_nll"]
     shapes |= {DIAGNOSTICS + name: (1,) for name in names}
     return shapes | {HELD_OUT_MEANS: (n, t), HELD_OUT_VARIANCES: (n, t)}
 
@@ -147,8 +165,41 @@ def _beside(problem: Problem, drawn: list[Ensemble]) -> Ensemble:
     )
 
 
-def _chosen(state: Tensors, parts: dict[str, GaussianProcess]) -> str:
+def _with_broad(ensemble: Ensemble, log_weights: Tensor, log_noise: Tensor) -> Ensemble:
+    """And a member more: the mean of the others, with this noise. Its mean changes neither theirs nor their spread."""
+    weights = log_weights.softmax(0)
+    stacked = {}
+    for name, tensor in ensemble.stacked.items():
+        more = log_noise if name == LOG_NOISE else torch.tensordot(weights.to(tensor), tensor, 1)
+        stacked[name] = torch.cat([tensor, more.to(tensor)[None]])
+    return replace(ensemble, stacked=stacked)
+
+
+def _families(problem: Problem) -> list[str]:
+    return [prefix[:-1] for prefix in processes(problem)] + (["broad"] if _learns_noise(problem) else [])
+
+
+def _learns_noise(problem: Problem) -> bool:
+    return isinstance(problem.likelihood, Gaussian) and problem.likelihood.learns
+
+
+def _spread(y: Tensor) -> Tensor:
+    """Standard deviation of the labels, with one more label a standardised unit away: [N, T] -> [T]."""
+    return (((y - y.mean(0)).square().sum(0) + 1) / len(y)).sqrt()
+
+
+def _without_each(y: Tensor) -> Tensor:
+    """`_spread` squared of all labels but one, for each: [N, T] -> [N, T]."""
+    n = len(y)
+    if n == 1:
+        return torch.ones_like(y)
+    apart = (y - y.mean(0)).square()
+    return (apart.sum(0) - n / (n - 1) * apart + 1) / (n - 1)
+
+
+def _chosen(state: Tensors, problem: Problem) -> str:
     shares = state[LOG_WEIGHTS].exp().tolist()
-    names = {"ard/": "with a lengthscale for each input", "iso/": "with one lengthscale"}
-    what = " and ".join(f"{names[prefix]} ({share:.0%})" for prefix, share in zip(parts, shares, strict=True))
-    return f"auto: Gaussian processes {what}, their spread times {float(state[CALIBRATION][0]):.3g} by left-out rows"
+    names = {"ard": "with a lengthscale for each input", "iso": "with one lengthscale", "broad": "with broad noise"}
+    of = zip(_families(problem), shares, strict=True)
+    what = ", ".join(f"{names[family]} ({share:.0%})" for family, share in of)
+    return f"auto: Gaussian processes {what}; their spread times {float(state[CALIBRATION][0]):.3g} by left-out rows"

@@ -168,8 +168,14 @@ class GaussianProcess:
         joined = {**state, X: torch.cat([state[X], x]), Y: torch.cat([state[Y], y])}
         return self._with_evidence(problem, joined)
 
-    def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
-        """n functions; rows, lengthscales and frequencies are shared."""
+    def sample(
+        self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator, centred: bool = False
+    ) -> Ensemble:
+        """n functions; rows, lengthscales and frequencies are shared.
+
+        `centred`: their mean is that of the posterior, not only on average over seeds, and their variances are as
+        before; so few of them predict as well as many, and they are no longer independent.
+        """
         x, n_targets, n_waves = state[X], state[Y].shape[1], 2 * self.frequencies
         n_rows, n_inputs = x.shape
         n_near = n_targets * n_rows
@@ -178,7 +184,8 @@ class GaussianProcess:
         scales, waves = 1 / state[LENGTHSCALES], []
 
         def noise(*shape: int) -> Tensor:
-            return torch.randn(shape, generator=rng, dtype=torch.float64).to(x)
+            drawn = torch.randn(shape, generator=rng, dtype=torch.float64).to(x)
+            return (drawn - drawn.mean(0)) * (n / (n - 1)) ** 0.5 if centred and n > 1 else drawn
 
         phases = x.new_zeros(n_waves)
         phases[self.frequencies :] = -0.5 * math.pi  # sines
