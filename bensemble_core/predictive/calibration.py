@@ -7,7 +7,7 @@ and are kept in the ensemble's own file.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -32,6 +32,8 @@ Kind: TypeAlias = Literal["temperature", "vector"]
 _KINDS = ("temperature", "vector")
 _GRID = 25  # start values tried: a mixture's likelihood may have several maxima in the temperature
 _DECADES = 3.0  # of temperatures either side of the size of the logits; labels do not determine those beyond
+LOG_SCALE_SD = 0.3  # of what is believed of a scale before any row is seen
+_WIDEST = 2.0  # of the logarithm of a scale that few rows give, either way
 _GRADIENT = 1e-7  # nats a row: the largest slope at what counts as a minimum
 
 
@@ -128,6 +130,43 @@ def learn(predictive: Predictive, y: Tensor, *, kind: Kind = "temperature") -> C
             mixture = _Mixture(predictive, predictive.classes(y))
             return _temperature(mixture) if kind == "temperature" else _vector(mixture)
         return _stretch(_widened(predictive), predictive.targets(y).double(), kind)
+
+
+def learn_from_few(
+    held_out: Sequence[tuple[Predictive, Tensor]],
+    *,
+    row_weights: Sequence[Tensor] | None = None,
+    least: float = math.exp(-_WIDEST),
+) -> Calibration:
+    """One scale s that few held-out rows determine safely: the most probable one under log s ~ N(0, 0.3²).
+
+    For classes s = 1/T on the logits, for numbers the factor on the spread. With no rows, or none that say anything, s
+    is 1; with many the prior is outweighed and s is that of `learn`.
+
+    held_out: pairs of a predictive and its labels, one for each fold where folds have members of their own.
+    row_weights: [N] for each pair; None is 1 for every row.
+    least: smallest s for numbers; 1 never narrows a spread.
+    """
+    family, device = held_out[0][0].family, held_out[0][1].device
+    weights = row_weights or [torch.ones(len(y), dtype=torch.float64, device=y.device) for _, y in held_out]
+
+    def scaled(log_s: float) -> Calibration:
+        scale = torch.tensor(math.exp(log_s), dtype=torch.float64, device=device)
+        return Calibration(family=family, scale=scale)
+
+    def loss(log_s: float) -> float:
+        calibration = scaled(log_s)
+        fits = [
+            float((of_rows * calibration(predictive).log_prob(y).double()).sum())
+            for (predictive, y), of_rows in zip(held_out, weights, strict=True)
+            if predictive.n_rows
+        ]
+        return 0.5 * (log_s / LOG_SCALE_SD) ** 2 - sum(fits)
+
+    low = math.log(least) if family == "gaussian" else -_WIDEST
+    with torch.no_grad():
+        found = optimize.minimize_scalar(loss, bounds=(low, _WIDEST), method="bounded", options={"xatol": 1e-4})
+    return scaled(float(found.x))
 
 
 class _Mixture:

@@ -16,10 +16,11 @@ from bensemble_core.ensemble import Ensemble
 from bensemble_core.ensemble.resampling import resample
 from bensemble_core.kernels import squared_distances
 from bensemble_core.models.derived import Kernel
-from bensemble_core.posteriors.auto.folds import crowding, stacking_weights, stratified, temperature
+from bensemble_core.posteriors.auto.folds import crowding, stacking_weights, stratified
 from bensemble_core.posteriors.auto.kept import CALIBRATION, DIAGNOSTICS, FOLDS, HELD_OUT, LOG_WEIGHTS, figures
 from bensemble_core.posteriors.auto.kernel_softmax import Features, Fits, fit_path
-from bensemble_core.predictive.calibration import Calibration
+from bensemble_core.predictive import CategoricalPredictive
+from bensemble_core.predictive.calibration import Calibration, learn_from_few
 from bensemble_core.randomness import derive, permutation
 from bensemble_core.types import Data, Problem, Report, Shapes, Tensors
 
@@ -95,7 +96,8 @@ def fit(problem: Problem, data: Data, *, n_folds: int, seed: int, report: Report
     shares, t = x.new_full((2,), 0.5), 1.0
     if is_telling:
         shares = stacking_weights(-torch.stack([_nll(family.logits, y) for family in families]), weighed)
-        t = temperature(logits, shares.log(), y, weighed)
+        mixture = CategoricalPredictive(logits=logits, log_weights=shares.log())
+        t = learn_from_few([(mixture, y)], row_weights=[weighed]).temperature
     mixed = torch.logsumexp(shares.log()[:, None, None] + (logits / t).log_softmax(-1), 0)
     linear, near = families
     nothing = x.new_zeros

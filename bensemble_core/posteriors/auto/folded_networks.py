@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.ensemble import Ensemble
-from bensemble_core.posteriors.auto.folds import log_normal, stratified, stretch, temperature
+from bensemble_core.posteriors.auto.folds import stratified
 from bensemble_core.posteriors.auto.kept import (
     CALIBRATION,
     DIAGNOSTICS,
@@ -21,8 +21,8 @@ from bensemble_core.posteriors.auto.kept import (
 )
 from bensemble_core.posteriors.ensembles.deep import DeepEnsemble
 from bensemble_core.posteriors.start import split_shared, thinned
-from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive
-from bensemble_core.predictive.calibration import Calibration
+from bensemble_core.predictive import CategoricalPredictive, Predictive
+from bensemble_core.predictive.calibration import Calibration, learn_from_few
 from bensemble_core.randomness import derive
 from bensemble_core.training.descent import descend
 from bensemble_core.types import Data, Problem, Report, Shapes, Tensors
@@ -106,42 +106,30 @@ def _calibrated(problem: Problem, data: Data, state: Tensors, folds: Tensor, n_f
     family = problem.likelihood.family
     raw = data.x if problem.scaling is None else data.x * problem.scaling.scale + problem.scaling.mean
     stacked, shared = split_shared(problem, dict(state))
-    kept: list[Tensor] = []
     rows = [(folds == f).nonzero()[:, 0] for f in range(n_folds)]
+    of_folds: list[tuple[Predictive, Tensor]] = []
+    shift = unit = torch.ones(())
+    y = data.y
+    if family == "gaussian":
+        shift, unit = (data.x.new_tensor(getattr(problem.likelihood, name)).double() for name in ("mean", "scale"))
+        y = data.y.double() * unit + shift
     for f, held in enumerate(rows):
         one = Ensemble(problem=problem, stacked={k: v[f : f + 1] for k, v in stacked.items()}, shared=shared)
-        predicted = one.predict(raw[held])
-        if isinstance(predicted, CategoricalPredictive):
-            kept.append(predicted.logits[0].double())
+        of_folds.append((one.predict(raw[held]), y[held]))
+    calibration = learn_from_few(of_folds)
+    n_held, log_p = 0, 0.0
+    held_out: dict[str, Tensor] = {}
+    for held, (predictive, answers) in zip(rows, of_folds, strict=True):
+        found = calibration(predictive)
+        n_held, log_p = n_held + len(held), log_p + float(found.log_prob(answers).double().sum())
+        if isinstance(found, CategoricalPredictive):
+            own = {HELD_OUT: found.log_probs[0].double()}
         else:
-            assert isinstance(predicted, GaussianPredictive)
-            moments = [predicted.means[0].double(), predicted.variances[0].double()]
-            kept.append(torch.stack([m[:, None] if m.ndim == 1 else m for m in moments], -1))  # [H, T, 2]
-    order, found = torch.cat(rows), torch.cat(kept)
-    weights, alone = found.new_ones(len(order)), found.new_zeros(1)
-    scale, nll = 1.0, 0.0
-    every = found.new_zeros(data.n_rows, *found.shape[1:])
-    if family == "categorical":
-        y = data.y[order]
-        if len(order):
-            scale = 1 / temperature(found[None], alone, y, weights)
-            found = (found * scale).log_softmax(-1)
-            nll = -float(found.gather(1, y[:, None]).mean())
-        every[order] = found
-        told = dict(zip(TOLD, (1 / scale, nll), strict=True))
-        held_out = {HELD_OUT: every}
-    else:
-        likelihood = problem.likelihood
-        shift, unit = (found.new_tensor(getattr(likelihood, name)) for name in ("mean", "scale"))
-        y = data.y[order].double() * unit + shift
-        if len(order):
-            scale = stretch(found[None, ..., 0], found[None, ..., 1], alone, y, weights, least=0.1)
-            found = torch.stack([found[..., 0], scale**2 * found[..., 1]], -1)
-            nll = -float(log_normal(y, found[..., 0], found[..., 1]).mean())
-        every[order] = found
-        told = dict(zip(TOLD, (scale**2, nll), strict=True))
-        held_out = {
-            HELD_OUT_MEANS: (every[..., 0] - shift) / unit,
-            HELD_OUT_VARIANCES: every[..., 1] / unit.square(),
-        }
-    return {CALIBRATION: found.new_tensor([scale]), FOLDS: folds, **held_out, **figures(told, found)}
+            means, variances = (m[0].double().reshape(len(held), -1) for m in (found.means, found.variances))
+            own = {HELD_OUT_MEANS: (means - shift) / unit, HELD_OUT_VARIANCES: variances / unit.square()}
+        for name, values in own.items():
+            every = held_out.setdefault(name, values.new_zeros(data.n_rows, values.shape[1]))
+            every[held] = values
+    like = next(iter(held_out.values()))
+    told = dict(zip(TOLD, (calibration.temperature, -log_p / max(1, n_held)), strict=True))
+    return {CALIBRATION: like.new_tensor([float(calibration.scale)]), FOLDS: folds, **held_out, **figures(told, like)}

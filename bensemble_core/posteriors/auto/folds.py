@@ -1,9 +1,8 @@
-"""Rows held out in turn, what they weigh, and what is learnt from predictions of held-out rows."""
+"""Rows held out in turn, what they weigh, and what families weigh by predictions of held-out rows."""
 
 import math
 
 import torch
-from scipy import optimize
 from torch import Tensor
 
 from bensemble_core.kernels import squared_distances
@@ -12,8 +11,6 @@ from bensemble_core.randomness import permutation
 
 PSEUDO_COUNT = 0.5
 _EM_STEPS = 200
-LOG_TEMPERATURE_SD = 0.3
-_WIDEST = 2.0  # of a log temperature, either way
 _BLOCK = 1_024  # rows compared at once
 
 
@@ -53,41 +50,6 @@ def stacking_weights(log_likelihoods: Tensor, row_weights: Tensor, pseudo_count:
         counts = (row_weights * shares).sum(1, keepdim=True) + pseudo_count / n_families
         log_w = (counts / counts.sum()).log()
     return log_w[:, 0].exp()
-
-
-def temperature(logits: Tensor, log_weights: Tensor, y: Tensor, row_weights: Tensor) -> float:
-    """The T of the mixture Σ_f w_f softmax(logits_f / T) that fits held-out rows best, with log T ~ N(0, 0.3²).
-
-    logits [F, N, C], log_weights [F], y [N], row_weights [N].
-    """
-
-    def loss(log_t: float) -> float:
-        log_p = (logits * math.exp(-log_t)).log_softmax(-1).gather(-1, y.expand(len(logits), -1)[..., None])[..., 0]
-        fit = float((row_weights * torch.logsumexp(log_weights[:, None] + log_p, 0)).sum())
-        return 0.5 * (log_t / LOG_TEMPERATURE_SD) ** 2 - fit
-
-    found = optimize.minimize_scalar(loss, bounds=(-_WIDEST, _WIDEST), method="bounded", options={"xatol": 1e-4})
-    return math.exp(float(found.x))
-
-
-def stretch(
-    means: Tensor, variances: Tensor, log_weights: Tensor, y: Tensor, row_weights: Tensor, *, least: float
-) -> float:
-    """The factor s on the spread of the mixture about its mean that fits held-out rows best, with log s ~ N(0, 0.3²).
-
-    `least` 1 never narrows it: for rows that had a part in choosing the hyper-parameters, and so flatter them.
-    means and variances [F, N, T], log_weights [F], y [N, T], row_weights [N].
-    """
-    centre = (log_weights.exp()[:, None, None] * means).sum(0)
-
-    def loss(log_s: float) -> float:
-        s = math.exp(log_s)
-        log_p = log_normal(y, centre + s * (means - centre), s**2 * variances)
-        fit = float((row_weights * torch.logsumexp(log_weights[:, None] + log_p, 0)).sum())
-        return 0.5 * (log_s / LOG_TEMPERATURE_SD) ** 2 - fit
-
-    found = optimize.minimize_scalar(loss, bounds=(math.log(least), _WIDEST), method="bounded", options={"xatol": 1e-4})
-    return math.exp(float(found.x))
 
 
 def log_normal(y: Tensor, means: Tensor, variances: Tensor) -> Tensor:

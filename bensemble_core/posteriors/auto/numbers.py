@@ -15,7 +15,7 @@ from bensemble_core.ensemble import Ensemble
 from bensemble_core.io import above, below
 from bensemble_core.likelihoods import LOG_NOISE, Gaussian
 from bensemble_core.models.derived import Kernel
-from bensemble_core.posteriors.auto.folds import crowding, log_normal, stacking_weights, stretch
+from bensemble_core.posteriors.auto.folds import crowding, log_normal, stacking_weights
 from bensemble_core.posteriors.auto.kept import (
     CALIBRATION,
     DIAGNOSTICS,
@@ -26,7 +26,8 @@ from bensemble_core.posteriors.auto.kept import (
     figures,
 )
 from bensemble_core.posteriors.function_space.gp import LARGEST_ARD, GaussianProcess, Y
-from bensemble_core.predictive.calibration import Calibration
+from bensemble_core.predictive import GaussianPredictive
+from bensemble_core.predictive.calibration import Calibration, learn_from_few
 from bensemble_core.randomness import generator
 from bensemble_core.types import Data, Problem, Report, Shapes, Snapshot, Tensors
 
@@ -72,7 +73,11 @@ def fit(problem: Problem, data: Data, *, seed: int, report: Report) -> dict[str,
         of_all = stacking_weights(torch.stack([mixed, log_normal(y, about, wide)]), weighed)
         shares = torch.cat([of_all[0] * shares, of_all[1:]])
         left_out, spread = torch.cat([left_out, about[None]]), torch.cat([spread, wide[None]])
-    s = stretch(left_out, spread, shares.log(), y, weighed, least=1) if data.n_rows > 1 else 1.0
+    s = 1.0
+    if data.n_rows > 1:
+        mixture = GaussianPredictive(means=left_out, variances=spread, log_weights=shares.log())
+        # rows that had a part in choosing the hyper-parameters flatter them: never narrower by their word
+        s = float(learn_from_few([(mixture, y)], row_weights=[weighed], least=1).scale)
     of = shares[:, None, None]
     mean = (of * left_out).sum(0)
     variance = s**2 * (of * (spread + (left_out - mean).square())).sum(0)

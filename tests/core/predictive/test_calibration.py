@@ -202,3 +202,35 @@ def test_a_file_without_calibration_has_none(tmp_path: Path) -> None:
     ensemble, _, _ = trained("categorical")
     ensemble.save(tmp_path / "e")
     assert bc.load(tmp_path / "e").calibration is None
+
+
+def test_a_few_rows_hardly_move_a_scale_and_many_give_the_one_without_a_prior() -> None:
+    g = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(1, 4000, 3, generator=g, dtype=torch.float64)
+    y = torch.multinomial(logits[0].softmax(-1), 1, generator=g)[:, 0]
+    many = CategoricalPredictive(logits=2 * logits)
+    assert calibration.learn_from_few([(many, y)]).temperature == pytest.approx(
+        calibration.learn(many, y).temperature, rel=0.02
+    )
+    two = CategoricalPredictive(logits=2 * logits[:, :2])
+    assert abs(math.log(calibration.learn_from_few([(two, y[:2])]).temperature)) < 0.3
+    none = CategoricalPredictive(logits=logits[:, :0])
+    assert calibration.learn_from_few([(none, y[:0])]).temperature == pytest.approx(1, abs=1e-3)
+
+
+def test_a_scale_from_few_rows_is_the_maximum_under_its_prior() -> None:
+    g = torch.Generator().manual_seed(1)
+    y, v = torch.randn(30, 1, generator=g, dtype=torch.float64), torch.rand(30, generator=g, dtype=torch.float64)
+    parts = [GaussianPredictive(means=torch.zeros(1, n), variances=torch.full((1, n), 0.25)) for n in (10, 20)]
+    found = calibration.learn_from_few([(parts[0], y[:10]), (parts[1], y[10:])], row_weights=[v[:10], v[10:]]).scale
+    log_s = torch.linspace(-1, 2, 30001, dtype=torch.float64)
+    squares = (v * (y[:, 0] / 0.5) ** 2).sum()
+    objective = -v.sum() * log_s - 0.5 * squares * (-2 * log_s).exp() - 0.5 * (log_s / 0.3) ** 2
+    assert math.log(float(found)) == pytest.approx(float(log_s[objective.argmax()]), abs=1e-3)
+
+
+def test_a_spread_can_be_kept_from_narrowing() -> None:
+    y = torch.randn(4000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    wide = GaussianPredictive(means=torch.zeros(1, 4000).double(), variances=torch.full((1, 4000), 4.0).double())
+    assert float(calibration.learn_from_few([(wide, y)]).scale) == pytest.approx(0.5, rel=0.05)
+    assert float(calibration.learn_from_few([(wide, y)], least=1).scale) == pytest.approx(1, abs=1e-3)

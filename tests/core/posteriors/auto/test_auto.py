@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 import bensemble_core as bc
-from bensemble_core.posteriors.auto.folds import crowding, stacking_weights, stratified, stretch, temperature
+from bensemble_core.posteriors.auto.folds import crowding, stacking_weights, stratified
 from bensemble_core.posteriors.auto.kept import FOLDS, HELD_OUT, HELD_OUT_MEANS, HELD_OUT_VARIANCES
 from bensemble_core.posteriors.auto.kernel_softmax import BIAS_VARIANCE, Features, fit_path
 from bensemble_core.posteriors.function_space.gp import GaussianProcess
@@ -98,25 +98,6 @@ def test_stacking_weights_are_the_maximum_under_their_dirichlet() -> None:
     mixed = (grid[:, None] * log_p[0].exp() + (1 - grid[:, None]) * log_p[1].exp()).log()
     objective = (v * mixed).sum(1) + 0.25 * (grid.log() + (1 - grid).log())
     assert found == pytest.approx(float(grid[objective.argmax()]), abs=2e-3)
-
-
-def test_logits_twice_too_large_are_cooled_and_few_rows_hardly_change_anything() -> None:
-    g = torch.Generator().manual_seed(0)
-    logits = 2 * torch.randn(1, 4000, 3, generator=g, dtype=torch.float64)
-    y = torch.multinomial(logits[0].softmax(-1), 1, generator=g)[:, 0]
-    alone = torch.zeros(1, dtype=torch.float64)
-    assert temperature(2 * logits, alone, y, torch.ones(4000)) == pytest.approx(2, rel=0.1)
-    assert abs(math.log(temperature(2 * logits[:, :2], alone, y[:2], torch.ones(2)))) < 0.3
-
-
-def test_a_spread_half_as_wide_as_its_errors_is_stretched() -> None:
-    g = torch.Generator().manual_seed(0)
-    y = torch.randn(4000, 1, generator=g, dtype=torch.float64)
-    narrow = torch.full((1, 4000, 1), 0.25, dtype=torch.float64)
-    rest = (torch.zeros(1, dtype=torch.float64), y, torch.ones(4000))
-    assert stretch(torch.zeros_like(narrow), narrow, *rest, least=1) == pytest.approx(2, rel=0.05)
-    assert stretch(torch.zeros_like(narrow), 16 * narrow, *rest, least=0.1) == pytest.approx(0.5, rel=0.05)
-    assert stretch(torch.zeros_like(narrow), 16 * narrow, *rest, least=1) == pytest.approx(1, abs=1e-3)
 
 
 def test_a_row_left_out_of_a_process_is_predicted_as_without_it() -> None:
