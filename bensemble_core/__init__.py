@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from bensemble_core import acquisition, design, plots
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS
+from bensemble_core.crossfit import Calibrated, fit_calibrated
 from bensemble_core.distil import distil
 from bensemble_core.ensemble import Ensemble, reweight
 from bensemble_core.errors import (
@@ -108,6 +109,7 @@ __all__ = [
     "Auto",
     "BatchEnsemble",
     "BensembleError",
+    "Calibrated",
     "Calibration",
     "Cancelled",
     "Categorical",
@@ -160,6 +162,7 @@ __all__ = [
     "design",
     "distil",
     "fit",
+    "fit_calibrated",
     "fit_splits",
     "load",
     "load_tensors",

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from bensemble_core.ensemble.rows import Rows, as_rows, as_tensor
 from bensemble_core.errors import InvalidData, InvalidOption
-from bensemble_core.likelihoods import standardised_like
+from bensemble_core.likelihoods import Categorical, standardised_like
 from bensemble_core.models import MLP, Conv, Default, ModuleSpec, Residual, adopt, named_model
 from bensemble_core.models.spec import check_outputs, has_embedding
 from bensemble_core.options import whole
@@ -47,6 +47,13 @@ def with_unlabelled(data: Data, unlabelled: object) -> Data:
     if rows.ndim < 2 or rows[0].numel() != data.x[0].numel():
         raise InvalidData(f"unlabelled rows have shape {list(rows.shape[1:])}, the labelled {list(data.x.shape[1:])}")
     return replace(data, unlabelled=rows.reshape(-1, *data.x.shape[1:]))
+
+
+def with_classes(likelihood: Likelihood, y: Tensor, model: AnyModel) -> Likelihood:
+    """The likelihood with the number of classes in all labels, those that will be held out included."""
+    if isinstance(likelihood, Categorical) and not isinstance(model, nn.Module):
+        return likelihood.bind(y, n_outputs=None, standardise=False)
+    return likelihood
 
 
 def make_problem(

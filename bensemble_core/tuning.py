@@ -13,18 +13,18 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bensemble_core import io, options
 from bensemble_core.display import Described
 from bensemble_core.errors import InvalidOption, InvalidSnapshot, NotFinite
 from bensemble_core.fitting import Fitted, fit
-from bensemble_core.likelihoods import Categorical, likelihood_named
+from bensemble_core.likelihoods import likelihood_named
 from bensemble_core.models import MODELS
 from bensemble_core.posteriors import named_posterior
 from bensemble_core.predictive import metrics
 from bensemble_core.priors import DEFAULT_PRIOR
-from bensemble_core.problem import AnyData, AnyModel, as_data
+from bensemble_core.problem import AnyData, AnyModel, as_data, with_classes
 from bensemble_core.randomness import count_held_out, derive, permutation
 from bensemble_core.training.descent import Descent
 from bensemble_core.types import (
@@ -130,7 +130,7 @@ def tune(
     """
     base = named_posterior(method, options_)
     rows = as_data(data)
-    bound_to = _with_classes(likelihood_named(likelihood), rows.y, model)
+    bound_to = with_classes(likelihood_named(likelihood), rows.y, model)
     start = _Setting(posterior=base, model=model, likelihood=bound_to, prior=prior)
     ranges = _ranges(start, search)
     _check(base, bound_to.family, metric, trials, n_members)
@@ -366,13 +366,6 @@ def _check(posterior: Posterior, family: Family, metric: str, trials: int, n_mem
         raise InvalidOption(f"{posterior.name} has no log evidence; use metric='nll'")
     if metric == "bound" and not isinstance(posterior, Bounds):
         raise InvalidOption(f"{posterior.name} has no bound on the evidence; use metric='nll'")
-
-
-def _with_classes(likelihood: Likelihood, y: Tensor, model: AnyModel) -> Likelihood:
-    """The likelihood with the number of classes in all labels, those held out included."""
-    if isinstance(likelihood, Categorical) and not isinstance(model, nn.Module):
-        return likelihood.bind(y, n_outputs=None, standardise=False)
-    return likelihood
 
 
 def _split(rows: Data, validation: float | AnyData, seed: int) -> tuple[Data, Data]:
