@@ -1,7 +1,7 @@
 """Ensembles: immutable, versioned, each with the labels it saw and how well it does."""
 
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,11 +17,21 @@ class TuneIn(In):
     )
 
 
+Calibrate = Flag | Literal["folds"]
+CALIBRATE = (
+    "One scale on how sure forecasts are, learnt from rows that the training did not see, and applied in predictions, "
+    "metrics and scores. true: `auto` from its own folds, other posteriors from the hold-out, where it has 30 rows. "
+    '"folds": from five more trainings, each without a fifth of the labels, so that it takes six times as long. false: '
+    "none. An evaluation pool is never learnt from."
+)
+
+
 class TrainingIn(In):
     posterior: PosteriorSpec | None = Field(None, description="Default: the project's.")
     n_members: Whole = Field(20, ge=1, le=100_000, description="Draws kept; an ensemble of S networks gives at most S.")
     seed: Seed = 0
     warm_start: Flag = Field(False, description="Start from the current ensemble's weights rather than fresh.")
+    calibrate: Calibrate | None = Field(None, description=f"Default: the project's. {CALIBRATE}")
     tune: TuneIn | None = Field(
         None,
         description="First search the posterior's learning rate and other options that have a range, and the scale of "

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ import torch
 import bensemble_core as bc
 from app.db import pools
 from app.db.tables import Ensemble, EnsembleResult, PoolData, Project
+from app.ensembles.calibrate import FOLDS, calibrate_ensemble, takes_folds
 from app.ensembles.collect_labels import FEW, Part, Snapshot, collect_labels, gather, sample_unlabelled
 from app.ensembles.keep_progress import ProgressKeeper, trial_json
 from app.ensembles.self_report import self_report
@@ -23,6 +25,13 @@ from app.services import Services, job_services
 logger = logging.getLogger(__name__)
 MEASURED_AT_ONCE = 8192
 MEASURED_WITH = 20  # draws of a trial
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Trained:
+    fitted: "bc.Fitted"
+    tuned: "bc.Tuned | None" = None
+    by_folds: "bc.Calibrated | None" = None
 
 
 def train_ensemble(job: JobContext) -> None:
@@ -41,13 +50,22 @@ def train_ensemble(job: JobContext) -> None:
         raise JobFailed("Nothing to train on", "No row of a candidate pool has an agreed label; label some rows.")
     if (job.checkpoint or {}).get("digest") != labels.digest:  # the first attempt, or a pool was deleted since
         pool_ids = [data.pool_id for data in candidates]
-        job.save_checkpoint({"watermark": watermark, "digest": labels.digest, "pool_ids": pool_ids})
+        calibrate = job.payload.get("calibrate")
+        calibrate = project.calibrate if calibrate is None else calibrate
+        fixed = {"watermark": watermark, "digest": labels.digest, "pool_ids": pool_ids, "calibrate": calibrate}
+        job.save_checkpoint(fixed)
     seen = (job.checkpoint or {}).get("pool_ids", [])  # a pool that came later is not for this training
     candidates = [data for data in candidates if data.pool_id in seen]
-    fitted, tuned = _fit(job, services, project, ensemble, labels, parent, candidates)
+    calibrate = (job.checkpoint or {}).get("calibrate", True)
+    trained = _fit(job, services, project, ensemble, labels, parent, candidates, calibrate)
+    fitted, tuned = trained.fitted, trained.tuned
     sampled = fitted.sample(ensemble.n_members, seed=ensemble.seed, at_most=True).to("cpu")
     sampled, compiled = _compiled(job, sampled)
-    metrics = _measure(job, services, project, labels, sampled.to(job.device))
+    calibrated = calibrate_ensemble(
+        services, project, labels, sampled.to(job.device), calibrate=calibrate, by_folds=trained.by_folds
+    )
+    metrics = _measure(job, services, project, labels, calibrated)
+    sampled = calibrated.ensemble.to("cpu")
     told = self_report(fitted)
     prefix = f"ensembles/{ensemble.id}/{job.token}"
     _store(services, f"{prefix}/ensemble.safetensors", sampled.save)
@@ -89,7 +107,8 @@ def _fit(
     labels: Snapshot,
     parent: EnsembleResult | None,
     candidates: list[PoolData],
-) -> tuple["bc.Fitted", "bc.Tuned | None"]:
+    calibrate: bool | str,
+) -> _Trained:
     posterior = posterior_of(ensemble.posterior)
     trials = (job.payload.get("tune") or {}).get("trials", 0)
     if trials and labels.n_train < 2:
@@ -107,10 +126,18 @@ def _fit(
     if getattr(posterior, "uses_unlabelled", False) and not trials:
         common["unlabelled"] = sample_unlabelled(services, project, candidates, seed=ensemble.seed)
 
-    def fit() -> tuple["bc.Fitted", "bc.Tuned | None"]:
+    by_folds = takes_folds(calibrate, posterior) and not trials
+
+    def fit() -> _Trained:
         common["resume"] = kept.snapshot()
+        if by_folds:
+            n_members = min(ensemble.n_members, MEASURED_WITH)
+            found = bc.fit_calibrated(
+                posterior, project.model, rows, folds=FOLDS, n_members=n_members, device=job.device, **common
+            )
+            return _Trained(fitted=found.fitted, by_folds=found)
         if not trials:
-            return bc.fit(posterior, project.model, rows, device=job.device, **common), None
+            return _Trained(fitted=bc.fit(posterior, project.model, rows, device=job.device, **common))
         tuned = bc.tune(
             posterior,
             project.model,
@@ -122,10 +149,10 @@ def _fit(
             fit_options={"device": job.device},
             **common,
         )
-        return tuned.fitted, tuned
+        return _Trained(fitted=tuned.fitted, tuned=tuned)
 
     try:
-        check_training(project, posterior, job.settings, n_fits=trials + 1)
+        check_training(project, posterior, job.settings, n_fits=FOLDS + 1 if by_folds else trials + 1)
         try:
             return fit()
         except bc.InvalidSnapshot as error:  # of another version of the method: nothing is lost but time
