@@ -113,7 +113,7 @@ def learning_curves(curves: Sequence[StrategyCurve], metric: str, *, axes: Axes 
     """
     axes = _axes() if axes is None else axes
     for curve in curves:
-        style = {"color": _RANDOM, "ls": "--"} if curve.strategy == "random" else {}
+        style: dict[str, Any] = {"color": _RANDOM, "ls": "--"} if curve.strategy == "random" else {}
         mean, se = torch.tensor(curve.mean[metric]), torch.tensor(curve.se[metric])
         (line,) = axes.plot(curve.n, mean.numpy(), marker="o", ms=3, label=curve.strategy, **style)
         low, high = (mean - se).numpy(), (mean + se).numpy()

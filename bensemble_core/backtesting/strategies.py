@@ -65,7 +65,7 @@ def resolve_strategies(given: Sequence[AnyStrategy] | None, family: Family) -> t
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise InvalidOption(f"the strategies' names must differ; {repeated[0]!r} is there twice")
     for each in found:
-        if each.name == ALL_LABELS or (each.name in (DEFAULT, RANDOM) and each != PRESETS[each.name]):
+        if each.name == ALL_LABELS or (each.name in (DEFAULT, RANDOM) and each.choice() != PRESETS[each.name].choice()):
             raise InvalidOption(f"{each.name!r} is the name of what is always played; give this strategy another")
     control = [PRESETS[name] for name in (DEFAULT, RANDOM) if name not in names]
     return (*control, *found)
