@@ -123,9 +123,9 @@ class Comparison:
         for name in sorted(areas, key=lambda name: -areas[name].mean()):
             ahead = areas[name] - areas[DEFAULT]
             if name != DEFAULT and ahead.mean() > _se(ahead) and not _is_below(over_random[name]):
-                beside = "" if name == RANDOM else f", and {self._told(over_random[name])} random rows"
-                return Choice(strategy=name, reason=f"{name} was {self._told(ahead)} the default{beside}.")
-        told = f"the default was {self._told(over_random[DEFAULT])} random rows"
+                beside = "" if name == RANDOM else f", and {self._told(over_random[name], 'random rows')}"
+                return Choice(strategy=name, reason=f"{name} was {self._told(ahead, 'the default')}{beside}.")
+        told = f"the default was {self._told(over_random[DEFAULT], 'random rows')}"
         if _is_below(over_random[DEFAULT]):
             return Choice(strategy=RANDOM, reason=f"{told}, and no strategy was clearly better than both.")
         return Choice(strategy=DEFAULT, reason=f"No strategy was clearly better than the default; {told}.")
@@ -186,12 +186,11 @@ class Comparison:
         """The metric, the sign changed where lower is better: [seeds, rounds]."""
         return self._sign * self._measured(name, self.metric)
 
-    def _told(self, ahead: Floats) -> str:
+    def _told(self, ahead: Floats, than: str) -> str:
         """By how much areas differ, as a part of a sentence."""
         better = "better" if ahead.mean() >= 0 else "worse"
         what = "accuracy" if self.metric == "accuracy" else "RMSE"
-        amount = f"{abs(ahead.mean()):.3g} ± {_se(ahead):.2g} of mean {what} over all rounds"
-        return f"{better} by {amount} than"
+        return f"{better} than {than} by {abs(ahead.mean()):.3g} ± {_se(ahead):.2g} in {what}, averaged over all rounds"
 
 
 def _is_below(ahead: Floats) -> bool:
