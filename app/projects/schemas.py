@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, field_validator
 import bensemble_core as bc
 from app.methods.schemas import AcquisitionSpec, ModelSpec, PosteriorSpec, SelectionSpec
 from app.methods.unions import one_of
-from app.web.fields import Flag, In, Name, Number, Out, Storable, Whole
+from app.web.fields import In, Name, Number, Out, Storable, Whole
 
 ClassName = Annotated[
     Storable,
@@ -108,7 +108,14 @@ class Input(In):
     )
 
 
-Calibrate = Flag | Literal["folds"]
+def _as_spelt(value: Any) -> Any:
+    """1 is not true: a literal of pydantic's would take it for that."""
+    if isinstance(value, bool) or value == "folds":
+        return value
+    raise ValueError(f'expected true, false or "folds", got {value!r:.100}')
+
+
+Calibrate = Annotated[Literal[True, False, "folds"], BeforeValidator(_as_spelt)]
 _ACQUISITION = Field(
     None,
     description="How rows are scored by rankings and rounds that name neither an acquisition nor a selection; null, or "
