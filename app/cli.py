@@ -1,4 +1,4 @@
-"""`bensemble`: the service's commands, and ranking files without a service."""
+"""`bensemble`: the service's commands, and ranking and backtests of files without a service."""
 
 import argparse
 import logging
@@ -137,6 +137,28 @@ def _parser() -> argparse.ArgumentParser:
     rank.add_argument("--seed", type=int, default=0)
     rank.add_argument("--output", type=Path, help="CSV file (default: standard output)")
     rank.set_defaults(run=_rank)
+    backtest = commands.add_parser(
+        "backtest", help="would active learning have saved labels on a file of labelled rows? no service needed"
+    )
+    backtest.add_argument("--data", type=Path, required=True, help="Parquet, Arrow, CSV or NDJSON; or npy, see --label")
+    backtest.add_argument(
+        "--label", required=True, help="the column of labels; for npy rows, an npy file of as many labels"
+    )
+    backtest.add_argument(
+        "--task", choices=["classification", "regression"], help="default: guessed from the labels, and said"
+    )
+    backtest.add_argument("--k", type=int, default=20, help="labels a round (default: 20)")
+    backtest.add_argument("--rounds", type=int, help="default: 10, or as many as the labels allow")
+    backtest.add_argument("--seeds", type=int, default=3, help="how often all is played (default: 3)")
+    backtest.add_argument(
+        "--strategies",
+        nargs="*",
+        metavar="STRATEGY",
+        help='names, such as margin, entropy, bald, power_bald, variance or kcenter, or JSON: {"name": "mine", '
+        '"acquisition": …, "selection": …, "posterior": …, "model": …} (default and random are always played)',
+    )
+    backtest.add_argument("--plot", type=Path, default=Path("backtest.png"), help="where the picture goes")
+    backtest.set_defaults(run=_backtest)
     return parser
 
 
@@ -345,6 +367,12 @@ def _rank(arguments: argparse.Namespace) -> int:
     from app.rankings.rank_files import rank_files
 
     return rank_files(arguments)
+
+
+def _backtest(arguments: argparse.Namespace) -> int:
+    from app.backtests.backtest_files import backtest_files
+
+    return backtest_files(arguments)
 
 
 def _demo(arguments: argparse.Namespace) -> int:

@@ -8,6 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 from bensemble_core import acquisition, design, plots
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS
 from bensemble_core.crossfit import Calibrated, fit_calibrated
+from bensemble_core.backtesting.backtest import Backtest, backtest
+from bensemble_core.backtesting.curves import BacktestRun
+from bensemble_core.backtesting.strategies import Strategy
 from bensemble_core.distil import distil
 from bensemble_core.ensemble import Ensemble, reweight
 from bensemble_core.errors import (
@@ -107,6 +110,8 @@ __all__ = [
     "VOGN",
     "Annealing",
     "Auto",
+    "Backtest",
+    "BacktestRun",
     "BatchEnsemble",
     "BensembleError",
     "Calibrated",
@@ -148,11 +153,13 @@ __all__ = [
     "Ranking",
     "Renyi",
     "SnapshotEnsemble",
+    "Strategy",
     "StudentT",
     "Trial",
     "Tuned",
     "Uncertainty",
     "acquisition",
+    "backtest",
     "calibrate",
     "calibration",
     "check",

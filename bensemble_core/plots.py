@@ -1,4 +1,4 @@
-"""Two pictures: a regression over one input with its uncertainty, and how far forecasts can be believed.
+"""Pictures: a regression over one input with its uncertainty, how far forecasts can be believed, and learning curves.
 
 Matplotlib (the extra `plot`) is imported here alone. Figures are made without pyplot, so no window opens and nothing
 global changes; `figure.savefig(path)` writes one.
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from bensemble_core.backtesting.curves import StrategyCurve
+
+_RANDOM = "#888888"
 _MEAN, _EPISTEMIC, _TOTAL, _DATA = "#1f4e79", "#5b9bd5", "#bdd7ee", "#222222"
 
 
@@ -99,6 +102,24 @@ def reliability(
         centres = (torch.arange(n, dtype=torch.float64) + 0.5) / n
         axes.bar(centres.numpy(), (count / count.sum()).numpy(), width=1 / n, color=_TOTAL, zorder=0, label="rows")
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="forecast", ylabel="came true")
+    axes.legend()
+    return _figure(axes)
+
+
+def learning_curves(curves: Sequence[StrategyCurve], metric: str, *, axes: Axes | None = None) -> Figure:
+    """The metric against labels, by strategy, with bands of one standard error over seeds; random rows in grey.
+
+    `curves` and `metric` are those of `bc.backtest`. Labels: the strategies' names.
+    """
+    axes = _axes() if axes is None else axes
+    for curve in curves:
+        style: dict[str, Any] = {"color": _RANDOM, "ls": "--"} if curve.strategy == "random" else {}
+        mean, se = torch.tensor(curve.mean[metric]), torch.tensor(curve.se[metric])
+        (line,) = axes.plot(curve.n, mean.numpy(), marker="o", ms=3, label=curve.strategy, **style)
+        low, high = (mean - se).numpy(), (mean + se).numpy()
+        axes.fill_between(curve.n, low, high, color=line.get_color(), alpha=0.2, lw=0)
+    axes.set(xlabel="labels", ylabel="RMSE" if metric == "rmse" else metric)
+    axes.grid(alpha=0.3)
     axes.legend()
     return _figure(axes)
 

@@ -88,6 +88,14 @@ def labelled_rows(
     return np.array(rows, dtype=np.int64), [np.mean(np.asarray(several, dtype=float), axis=0) for several in values]
 
 
+def class_counts(session: Session, pool_id: str, *, watermark: int | None = None) -> dict[str, int]:
+    """How many rows of a pool are agreed to be of each class; classes of none are left out."""
+    decided = _decided_classes(_latest(*_scope(pool_id, watermark))).subquery()
+    value = cast(decided.c.value, Text)
+    found = session.execute(select(value, func.count()).group_by(value).order_by(value))
+    return {str(json.loads(name)): count for name, count in found}
+
+
 def skipped_rows(
     session: Session, pool_id: str, *, watermark: int | None = None
 ) -> np.ndarray[Any, np.dtype[np.int64]]:

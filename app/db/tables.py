@@ -1,6 +1,6 @@
 """Every table on one page. Requests and results are written once; jobs, rounds, reservations, schedules, a project's
-pinned ensemble, a pool's counts of labels, and the sessions and proposals of experiments are the only rows that change.
-Times are the database's."""
+choices and its pinned ensemble, a pool's counts of labels, and the sessions and proposals of experiments are the only
+rows that change. Times are the database's."""
 
 from datetime import datetime
 from typing import Any
@@ -40,12 +40,27 @@ class Project(Base):
     model: Mapped[dict[str, Any]]
     posterior: Mapped[dict[str, Any]]
     holdout: Mapped[float] = mapped_column(Float)
+    acquisition: Mapped[dict[str, Any] | None]  # of rankings and rounds that name neither it nor a selection
+    selection: Mapped[dict[str, Any] | None]
+    calibrate: Mapped[Any] = mapped_column(Json, default=True, server_default="true")  # true | false | "folds"
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
     last_seq: Mapped[int] = mapped_column(default=0)
     """Number of the newest label event; raising it is also the lock that puts a project's label writes in order."""
     last_version: Mapped[int] = mapped_column(default=0)
     last_round: Mapped[int] = mapped_column(default=0)
     pinned_ensemble_id: Mapped[str | None] = mapped_column(Id)
+
+
+class ProjectChange(Base):
+    """What a PATCH has changed: {field: [before, after]}. Never updated."""
+
+    __tablename__ = "project_change"
+
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id", ondelete="CASCADE"), primary_key=True)
+    n: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    changes: Mapped[dict[str, Any]]
+    key_id: Mapped[str | None] = mapped_column(Id)  # of the API key it came by; None without keys
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
 
 
 class Pool(Base):
@@ -192,6 +207,35 @@ class PredictionResult(Base):
     prediction_id: Mapped[str] = mapped_column(ForeignKey("prediction.id", ondelete="CASCADE"), primary_key=True)
     file_key: Mapped[str] = mapped_column(Text)
     n_rows: Mapped[int]
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class Backtest(Base):
+    """Strategies played on a pool's labels as they stood at the watermark; `request` has all that the answer takes."""
+
+    __tablename__ = "backtest"
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id", ondelete="CASCADE"), index=True)
+    pool_id: Mapped[str] = mapped_column(ForeignKey("pool.id", ondelete="CASCADE"), index=True)
+    request: Mapped[dict[str, Any]]  # strategies, rounds, k, seeds, and the project's posterior and model
+    watermark: Mapped[int]
+    job_id: Mapped[str] = mapped_column(Id)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+
+
+class BacktestResult(Base):
+    __tablename__ = "backtest_result"
+
+    backtest_id: Mapped[str] = mapped_column(ForeignKey("backtest.id", ondelete="CASCADE"), primary_key=True)
+    metric: Mapped[str] = mapped_column(String(20))  # accuracy | rmse
+    n_pool: Mapped[int]
+    n_test: Mapped[int]
+    curves: Mapped[list[Any]]  # of each strategy over all seeds
+    runs: Mapped[list[Any]]  # of each strategy and seed
+    recommendation: Mapped[dict[str, Any]]  # {strategy, reason, body}
+    notes: Mapped[list[Any]]
+    seconds: Mapped[float] = mapped_column(Float)
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
 
 

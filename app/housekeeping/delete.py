@@ -4,7 +4,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from app.db import projects
-from app.db.tables import DesignSession, Ensemble, Experiment, Pool, Prediction, Project, Ranking, Simulation
+from app.db.tables import Backtest, DesignSession, Ensemble, Experiment, Pool, Prediction, Project, Ranking, Simulation
 from app.queue import queue
 from app.queue.context import JobContext
 from app.services import job_services
@@ -34,8 +34,9 @@ def delete_pool(session: Session, pool: Pool) -> None:
     projects.lock(session, pool.project_id)
     rankings = session.execute(select(Ranking.id, Ranking.job_id).where(Ranking.pool_id == pool.id)).all()
     predictions = session.execute(select(Prediction.id, Prediction.job_id).where(Prediction.pool_id == pool.id)).all()
+    backtests = session.scalars(select(Backtest.job_id).where(Backtest.pool_id == pool.id)).all()
     ingest = session.scalars(select(Pool.ingest_job_id).where(Pool.id == pool.id)).one_or_none()
-    job_ids = [job_id for _, job_id in (*rankings, *predictions)] + ([ingest] if ingest else [])
+    job_ids = [*(job_id for _, job_id in (*rankings, *predictions)), *backtests, *([ingest] if ingest else [])]
     prefixes = [f"pools/{pool.id}/", f"uploads/{pool.id}/", f"scores/{pool.id}/"]
     prefixes += [f"rankings/{ranking_id}/" for ranking_id, _ in rankings]
     prefixes += [f"predictions/{prediction_id}/" for prediction_id, _ in predictions]

@@ -17,14 +17,14 @@ router = APIRouter(prefix="/v1", route_class=EdgeRoute)
     summary="Delete a project",
 )
 def remove_project(project_id: str, context: CanAdminister[Project]) -> None:
-    """With everything in it: pools, labels, ensembles, rankings. Its jobs are cancelled. There is no way back, so it
-    takes a key with scope `admin`."""
+    """With everything in it: pools, labels, ensembles, rankings, backtests. Its jobs are cancelled. There is no way
+    back, so it takes a key with scope `admin`."""
     delete_project(context.session, context.resource)
 
 
 @router.delete("/pools/{pool_id}", tags=["pools"], status_code=204, operation_id="delete_pool", summary="Delete a pool")
 def remove_pool(pool_id: str, context: CanWrite[Pool]) -> None:
-    """With its labels, rankings and rounds. Ensembles trained on it stay."""
+    """With its labels, rankings, rounds and backtests. Ensembles trained on it stay."""
     delete_pool(context.session, context.resource)
 
 

@@ -9,7 +9,8 @@ import bensemble_core as bc
 from app.db.tables import Project
 from app.db.types import new_id
 from app.errors import Malformed
-from app.methods.schemas import as_json
+from app.methods.schemas import as_json, as_json_or_none
+from app.projects.choice import check_project_choice
 from app.projects.schemas import ProjectIn
 from app.settings import Settings
 from bensemble_core.priors import DEFAULT_PRIOR, prior_from_json
@@ -28,8 +29,12 @@ def create_project(session: Session, wanted: ProjectIn, settings: Settings) -> P
         model=as_json(wanted.model),
         posterior=as_json(wanted.posterior),
         holdout=wanted.holdout,
+        acquisition=as_json_or_none(wanted.acquisition),
+        selection=as_json_or_none(wanted.selection),
+        calibrate=wanted.calibrate,
     )
     check_training(project, wanted.posterior, settings)
+    check_project_choice(project)
     session.add(project)
     session.flush()
     return project
@@ -53,9 +58,9 @@ def prior_of(task: dict[str, Any]) -> Prior | None:
     return None if task["prior"] is None else prior_from_json({"name": "normal", **task["prior"]})
 
 
-def check_training(project: Project, posterior: Any, settings: Settings, *, n_fits: int = 1) -> None:
-    """Everything that decides whether a training can be done and how long it takes, checked before any is stored.
-    `n_fits` is above 1 where settings are tuned: a fit for each trial, and the last."""
+def check_training(project: Project, posterior: Any, settings: Settings, *, n_fits: int = 1) -> float:
+    """Everything that decides whether a training can be done and how long it takes, checked before any is stored; its
+    cost. `n_fits` is above 1 where settings are tuned: a fit for each trial, and the last."""
     shape = project.input["shape"]
     if math.prod(shape) > settings.max_width:
         raise Malformed(
@@ -95,3 +100,4 @@ def check_training(project: Project, posterior: Any, settings: Settings, *, n_fi
         )
     except bc.BensembleError as error:
         raise Malformed(str(error), pointer="/posterior") from error
+    return float(cost)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 import bensemble_core as bc
-from app.methods.schemas import ModelSpec, PosteriorSpec
+from app.methods.schemas import AcquisitionSpec, ModelSpec, PosteriorSpec, SelectionSpec
 from app.methods.unions import one_of
 from app.web.fields import In, Name, Number, Out, Storable, Whole
 
@@ -108,6 +108,23 @@ class Input(In):
     )
 
 
+def _as_spelt(value: Any) -> Any:
+    """1 is not true: a literal of pydantic's would take it for that."""
+    if isinstance(value, bool) or value == "folds":
+        return value
+    raise ValueError(f'expected true, false or "folds", got {value!r:.100}')
+
+
+Calibrate = Annotated[Literal[True, False, "folds"], BeforeValidator(_as_spelt)]
+_ACQUISITION = Field(
+    None,
+    description="How rows are scored by rankings and rounds that name neither an acquisition nor a selection; null, or "
+    '`"auto"`: what goes with the task. `epig`, which needs a target set with every ranking, is refused.',
+)
+_SELECTION = Field(None, description="How k rows are taken, of the same rankings and rounds; null: what goes with it.")
+_CALIBRATE = "Whether ensembles are calibrated: true, false, or `folds`, on labels held out in turn."
+
+
 class ProjectIn(In):
     name: Name
     task: Task
@@ -130,6 +147,25 @@ class ProjectIn(In):
         lt=1,
         description="Share of the labels that came with a pool kept for metrics, where there is no evaluation pool.",
     )
+    acquisition: AcquisitionSpec | None = _ACQUISITION
+    selection: SelectionSpec | None = _SELECTION
+    calibrate: Calibrate = Field(True, description=_CALIBRATE)
+
+
+class ProjectPatch(In):
+    """What is left out stays as it is."""
+
+    name: Name = Field(default_factory=lambda: "")
+    acquisition: AcquisitionSpec | None = _ACQUISITION
+    selection: SelectionSpec | None = _SELECTION
+    posterior: PosteriorSpec = Field(
+        default_factory=lambda: None, description="Of trainings that name none, from the next one on."
+    )
+    model: ModelSpec = Field(
+        default_factory=lambda: None,
+        description="The network of the next trainings; ensembles that are there keep theirs.",
+    )
+    calibrate: Calibrate = Field(default_factory=lambda: True, description=_CALIBRATE)
 
 
 class ProjectOut(Out):
@@ -140,6 +176,16 @@ class ProjectOut(Out):
     model: dict[str, Any]
     posterior: dict[str, Any]
     holdout: float
+    acquisition: dict[str, Any] | None = Field(description="Of rankings that name none; null: what goes with the task.")
+    selection: dict[str, Any] | None
+    calibrate: bool | str
     current_ensemble_id: str | None
     is_pinned: bool
+    created_at: datetime
+
+
+class ProjectChangeOut(Out):
+    n: int = Field(description="1 is the first change of the project.")
+    changes: dict[str, list[Any]] = Field(description="Of each field that was changed its value before and after.")
+    key_id: str | None = Field(description="The API key by which it came; null without keys.")
     created_at: datetime

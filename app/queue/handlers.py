@@ -1,6 +1,7 @@
 """Which function does which kind of job; by name, so that only the process that runs a job imports it."""
 
 HANDLERS = {
+    "backtest": "app.backtests.run:run_backtest",
     "delete_objects": "app.housekeeping.delete:delete_objects",
     "ingest_pool": "app.pools.ingest:ingest_pool",
     "predict": "app.ensembles.predict:predict",
@@ -16,8 +17,9 @@ QUEUES = {
     "design": ("app.sessions.propose",),
     "ingest": ("app.pools.ingest",),
     "score": ("app.rankings.run", "app.ensembles.predict", "app.rankings.score_shards:prepare"),
-    "simulate": ("app.simulations.simulate",),
+    "simulate": ("app.simulations.simulate", "app.backtests.run"),
     "train": ("app.ensembles.train",),
 }
 """The queues, and what a worker's child imports, or calls with the settings, ahead of its first job, so that no job
-waits for it. Simulations have a queue of their own: a participant who waits for a proposal must not wait for one."""
+waits for it. Simulations and backtests have a queue of their own: a participant who waits for a proposal, or an
+annotator who waits for a training, need not wait for one."""

@@ -66,7 +66,7 @@ def _rank(arguments: argparse.Namespace) -> str:
         tempfile.TemporaryDirectory(prefix="bensemble-rank-") as folder,
         _Keys(Path(folder)) as keys,
     ):
-        kind = _kind(arguments.pool, source.read(8))
+        kind = file_kind(arguments.pool, source.read(8))
         reader = open_reader(kind, source, width=math.prod(shape))
         if reader.n_rows is not None and arguments.k > reader.n_rows:
             raise bc.InvalidOption(f"k = {arguments.k} rows were asked for and {arguments.pool} has {reader.n_rows}")
@@ -134,7 +134,7 @@ def _target(path: Path | None, ensemble: "bc.Ensemble", seed: int) -> "bc.Predic
     shape = ensemble.problem.model.input_shape
     try:
         with path.open("rb") as source:
-            reader = open_reader(_kind(path, source.read(8)), source, width=math.prod(shape))
+            reader = open_reader(file_kind(path, source.read(8)), source, width=math.prod(shape))
             batches = [batch.features for batch in reader]
     except BadData as error:
         raise BadData(f"--target {path}: {str(error).removeprefix(f'{path.name}: ')}") from error
@@ -162,7 +162,7 @@ def _device() -> str:
     return chosen if chosen != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _kind(path: Path, head: bytes) -> Kind:
+def file_kind(path: Path, head: bytes) -> Kind:
     try:
         return kind_of(None, path.name, head)
     except BadData:

@@ -14,13 +14,14 @@ from app.ensembles.queries import finished_ensemble
 from app.errors import Conflict, Malformed
 from app.methods.schemas import as_json
 from app.pools.given_rows import as_npy, checked_rows
+from app.projects.choice import family_of, refuse_mixture
 from app.projects.targets import row_width
 from app.queue import queue
 from app.rankings.schemas import TargetPool, TargetRows
 from app.rankings.target_sets import TARGET_ROWS
 from app.services import Services
 from app.settings import Settings
-from bensemble_core.acquisition import default_notes, resolve_pair, resolve_selection
+from bensemble_core.acquisition import default_notes, first_pair, resolve_pair, resolve_selection
 from bensemble_core.acquisition.selections.shortlist import short_list_option, short_list_size
 from bensemble_core.ranking.ranking import check_combination
 
@@ -42,7 +43,8 @@ def request_ranking(
     target: dict[str, Any] | None = None,
     ranking_id: str | None = None,
 ) -> Ranking:
-    """An acquisition or selection of None is chosen here, by the task and by whether there is an ensemble."""
+    """An acquisition or selection of None is chosen here: as the project has it, or by the task and by whether there is
+    an ensemble."""
     project = projects.lock(session, project.id)
     pools.refuse_ranking(pool)
     n_left = rows_left(session, project, pool, for_round=round_id is not None)
@@ -84,13 +86,32 @@ def request_ranking(
 def with_defaults(
     project: Project, acquisition: dict[str, Any] | None, selection: dict[str, Any] | None, *, is_first: bool
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """What was named, what goes with it where something was not, and what a reader should know of that choice."""
+    """What was named, or else the project's choice; what goes with it where something was not; and what a reader should
+    know of that choice. One of the project that needs an ensemble waits for the first."""
     family = family_of(project)
+    if acquisition is None and selection is None and (project.acquisition or project.selection):
+        return _projects_choice(project, is_first=is_first)
     named = bc.SELECTIONS[selection["name"]] if selection is not None else None
     without_scores = is_first and (named is None or "scores" not in named.needs)
     options, how = resolve_pair(acquisition, selection, family, is_first=without_scores)
     notes = default_notes(acquisition, selection, family, is_first=is_first)
     return as_json(options), as_json(how), list(notes)
+
+
+def _projects_choice(project: Project, *, is_first: bool) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    family = family_of(project)
+    options, how = resolve_pair(project.acquisition, project.selection, family)
+    named = f"the project's choice, {options.name} with {how.name}"
+    if not is_first:
+        return as_json(options), as_json(how), [f"chosen by {named}; name an acquisition or selection to override"]
+    options, how, is_own = first_pair(project.acquisition, project.selection, family)
+    notes = [f"chosen by {named}; name an acquisition or selection to override"]
+    if not is_own:
+        notes = [
+            f"{named}, needs an ensemble, and there is none yet",
+            *default_notes(None, None, family, is_first=True),
+        ]
+    return as_json(options), as_json(how), notes
 
 
 def enqueue_ranking(session: Session, ranking: Ranking, notes: Sequence[str] = ()) -> Ranking:
@@ -100,10 +121,6 @@ def enqueue_ranking(session: Session, ranking: Ranking, notes: Sequence[str] = (
     session.add(ranking)
     session.flush()
     return ranking
-
-
-def family_of(project: Project) -> bc.Family:
-    return "categorical" if project.task["kind"] == "classification" else "gaussian"
 
 
 def target_key(ranking_id: str) -> str:
@@ -150,11 +167,7 @@ def check_methods(
         check_combination(acquisition, selection, family_of(project))
     except bc.InvalidOption as error:
         raise Malformed(str(error), pointer=f"{within}/selection") from error
-    if acquisition.get("estimate") == "mixture" and project.task.get("outputs", 1) > 1:
-        raise Malformed(
-            'the mixture estimate is for one output; take "estimate": "moment_match"',
-            pointer=f"{within}/acquisition/estimate",
-        )
+    refuse_mixture(project, acquisition, pointer=f"{within}/acquisition/estimate")
     _check_target(session, project, acquisition["name"], target, for_round=for_round, pointer=f"{within}/target")
 
 

@@ -26,13 +26,13 @@ router = APIRouter(prefix="/v1", tags=["rankings"], route_class=EdgeRoute)
 @waits(ranking_job_view, ranking=Ranking)
 def post_ranking(pool_id: str, context: CanLabel[Pool], wanted: RankingIn) -> RankingJobOut:
     """Which k rows to label next. `acquisition` scores every row that is neither labelled nor skipped, `selection`
-    takes k of them. Name neither, or `"auto"`, and classes are ranked by `margin` with `cluster_margin`, numbers by
-    `power` on the members' spread (`predictive_variance`, epistemic); the ranking shows what was taken, and its `notes`
-    say why. The same pool, ensemble, labels, options and seed give the same order. Before there is an ensemble,
-    `{"selection": {"name": "typiclust"}}`, `kcenter` and `{"acquisition": {"name": "random"}}` work, and a request that
-    names neither is answered with typiclust and random rows, half and half, for numbers with random rows alone. Scores
-    are kept: in the job's
-    `result`, `n_forward` is how many rows had to go through the ensemble to be scored, 0 if all had been before."""
+    takes k of them. Name neither, or `"auto"`, and the project's own choice is taken; if it has none, classes are
+    ranked by `margin` with `cluster_margin`, numbers by `power` on the members' spread (`predictive_variance`,
+    epistemic); the ranking shows what was taken, and its `notes` say why. The same pool, ensemble, labels, options and
+    seed give the same order. Before there is an ensemble, `{"selection": {"name": "typiclust"}}`, `kcenter` and
+    `{"acquisition": {"name": "random"}}` work, and a request that names neither is answered with typiclust and random
+    rows, half and half, for numbers with random rows alone. Scores are kept: in the job's `result`, `n_forward` is how
+    many rows had to go through the ensemble to be scored, 0 if all had been before."""
     with context.services.database.read() as session:
         project = session.get_one(Project, context.resource.project_id)
     ranking_id = new_id()

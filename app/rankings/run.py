@@ -17,10 +17,11 @@ from app.db.types import database_time
 from app.ensembles.load import load_ensemble
 from app.events import RankingReady, publish
 from app.pools.given_rows import as_npy
+from app.projects.choice import family_of
 from app.queue.context import JobContext, still_there
 from app.rankings.explain import explain_picks
 from app.rankings.replay import kept_context
-from app.rankings.request import family_of, target_key, waiting_rows
+from app.rankings.request import target_key, waiting_rows
 from app.rankings.score_shards import ShardScores, first_start, ranking_failed, run_tasks, score_missing
 from app.rankings.target_sets import drawn_rows
 from app.services import Services, job_services

@@ -43,7 +43,8 @@ class Choice(In):
 
     acquisition: AcquisitionSpec = Field(
         default_factory=lambda: None,
-        description='How a row is scored. Left out, or `"auto"`, it goes with the selection and the task: `margin` for '
+        description="How a row is scored. Where neither it nor a selection is named and the project has a choice of "
+        'its own, that is taken. Else, left out, or `"auto"`, it goes with the selection and the task: `margin` for '
         "classes, the members' spread (`predictive_variance`, epistemic) for numbers, `bald` with `batchbald`.",
     )
     selection: SelectionSpec = Field(

@@ -6,6 +6,7 @@ StorageError
 ├── AlreadyStored   objects are written once; that key is taken
 └── StorageDown     the folder or the bucket does not answer
 BadData             an uploaded file is not what it should be (names the row where there is one)
+└── WrongWidth      its rows have another number of features
 """
 
 from collections.abc import Iterator
@@ -42,6 +43,12 @@ class BadData(ValueError):
         self.message = message
         self.row = row
         self.column = column
+
+
+class WrongWidth(BadData):
+    def __init__(self, message: str, *, found: int, row: int | None = None, column: str | None = None) -> None:
+        super().__init__(message, row=row, column=column)
+        self.found = found
 
 
 def bad_row(row: int, text: str, column: str | None = None) -> BadData:

@@ -152,6 +152,19 @@ def resolve_pair(
     return resolve_acquisition(acquisition), how
 
 
+def first_pair(acquisition: object | None, selection: object | None, family: Family) -> tuple[Any, Any, bool]:
+    """What chooses before there is an ensemble, for a choice that holds for all rounds: checked options of both, and
+    whether the choice itself does without one. Where it does not, the default of first batches chooses."""
+    acquisition, selection = left_out(acquisition), left_out(selection)
+    if acquisition is None and selection is None:
+        return *resolve_pair(None, None, family, is_first=True), True
+    options, how = resolve_pair(acquisition, selection, family)
+    needs = SELECTIONS[how.name].needs
+    if "predictive" in needs or ("scores" in needs and "ensemble" in ACQUISITIONS[options.name].needs):
+        return *resolve_pair(None, None, family, is_first=True), False
+    return options if "scores" in needs else resolve_acquisition("random"), how, True
+
+
 def default_notes(
     acquisition: object | None, selection: object | None, family: Family | None, *, is_first: bool = False
 ) -> tuple[str, ...]:
@@ -195,6 +208,7 @@ __all__ = [
     "eig",
     "entropy",
     "epig",
+    "first_pair",
     "gaussian_epig",
     "least_confidence",
     "margin",

@@ -81,6 +81,14 @@ def build_world(service: Service) -> World:
     )
 
 
+def backtest(service: Service, project_id: str, **changes: Any) -> tuple[str, dict[str, Any]]:
+    """Path and body of a short backtest, on a pool of its own."""
+    rows = [[i / 24, (i % 5) / 5] for i in range(24)]
+    own = pool(service, project_id, purpose="evaluation", rows=rows, labels=["red", "blue"] * 12)
+    body = {"pool_id": own, "k": 1, "rounds": 1, "seeds": 2, "strategies": []}
+    return f"/projects/{project_id}/backtests", {**body, **changes}
+
+
 def files(service: Service) -> list[str]:
     """Every file of the storage, half-written ones too."""
     root = Path(service.services.settings.storage_url.removeprefix("file://"))

@@ -60,6 +60,7 @@ def test_the_pages_have_the_blocks_that_are_run_here() -> None:
         "curl",
         "python",
         "tune_curl",
+        "backtest_curl",
         "experiment_curl",
         "experiment_python",
         "library",
@@ -83,13 +84,16 @@ def test_the_first_page_is_short() -> None:
     assert len(PAGES["README.md"].split()) < 900
 
 
-def test_the_loop_in_curl_ends_with_five_rows_to_label_and_a_tuned_ensemble(up: Up, folder: Path) -> None:
-    code = BLOCKS["curl"] + BLOCKS["tune_curl"]
+def test_the_loop_in_curl_ends_with_five_rows_to_label_a_tuned_ensemble_and_a_backtest(up: Up, folder: Path) -> None:
+    code = BLOCKS["curl"] + BLOCKS["tune_curl"] + BLOCKS["backtest_curl"]
     said = run(["bash", "-euo", "pipefail", "-c"], code, folder, **as_reader(up)).splitlines()
     assert said[:3] == ["ready", "10", "succeeded"]
     assert said[3] == "rank,row,key,score,payload,value,measure"
     assert [re.match(r"(\d+),\d+,point-\d+,", line)[1] for line in said[4:9]] == list("12345")  # type: ignore[index]
     assert re.fullmatch(r"\{'lr': 0\.\d+, 'prior\.scale': \d+\.\d+\}", said[9]), said[9]
+    assert said[10] == "400"
+    assert "than random rows by" in said[11] or "than the default by" in said[11]
+    assert said[12] in ("None", "{'name': 'top_k'}")
 
 
 def test_the_loop_in_python_learns(up: Up, folder: Path) -> None:

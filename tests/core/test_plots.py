@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 import bensemble_core as bc
 from bensemble_core import plots
+from bensemble_core.backtesting.curves import StrategyCurve, estimate
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, metrics
 
 mpl.use("Agg")
@@ -120,3 +121,25 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         plots.band(CategoricalPredictive(logits=torch.zeros(1, 3, 2)), x)  # type: ignore[arg-type]
     with pytest.raises(bc.InvalidData, match="pass y"):
         plots.reliability(pred)
+
+
+def test_learning_curves_are_drawn_with_their_standard_errors() -> None:
+    found = [
+        StrategyCurve(
+            strategy=name,
+            n=(10, 20),
+            mean={"accuracy": (0.5, 0.7 + shift)},
+            se={"accuracy": (0.1, 0.05)},
+            area=estimate([0.6, 0.7]),
+            gain=estimate([0.0, 0.1]),
+            saved=None,
+            saved_near_all=None,
+        )
+        for name, shift in (("default", 0.1), ("random", 0.0))
+    ]
+    (axes,) = plots.learning_curves(found, "accuracy").axes
+    np.testing.assert_allclose(line(axes, "default"), [[10, 0.5], [20, 0.8]], rtol=1e-6)
+    vertices = np.asarray(axes.collections[1].get_paths()[0].vertices)
+    heights = vertices[np.isclose(vertices[:, 0], 20), 1]
+    np.testing.assert_allclose((heights.min(), heights.max()), (0.65, 0.75), rtol=1e-6)
+    assert axes.get_xlabel() == "labels"

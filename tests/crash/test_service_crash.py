@@ -142,6 +142,39 @@ def test_a_tuning_killed_half_way_keeps_its_trials_and_ends_the_same_and_a_cance
         assert time.monotonic() - asked < 1 + SLACK
 
 
+@on_sqlite
+def test_a_backtest_killed_half_way_makes_no_run_twice_and_ends_the_same(database_url: str, tmp_path: Path) -> None:
+    """Runs are kept with the seconds that they took: one that was made again would have others."""
+
+    def is_in_second_run(job: Job) -> bool:
+        kept = (job.checkpoint or {}).get("runs", [])
+        return any("rows" not in run for run in kept) and any("rows" in run for run in kept)
+
+    with running(database_url, tmp_path, checkpoint_seconds=0.01) as service:
+        service.start("worker", "--queues", "simulate")
+        service.start("worker", "--queues", "simulate,ingest")
+        service.start_api()
+        project_id, pool_id = prepare(service, epochs=40)
+        wanted = {"pool_id": pool_id, "k": 5, "rounds": 4, "seeds": 2, "strategies": []}
+        whole = service.post(f"/projects/{project_id}/backtests", wanted)
+        service.wait(whole["job"]["id"])
+        cut = service.post(f"/projects/{project_id}/backtests", wanted)
+        service.holder(service.until(cut["job"]["id"], is_in_second_run)).kill()
+        kept = (service.job(cut["job"]["id"]).checkpoint or {})["runs"]
+        done = service.wait(cut["job"]["id"])
+        assert (done.attempts, done.crashes) == (2, 1)
+        first, second = (service.get(f"/backtests/{each['backtest']['id']}") for each in (whole, cut))
+        seconds = {(run["strategy"], run["seed"]): run["seconds"] for run in second["runs"]}
+        ended = [run for run in kept if "rows" not in run]
+        assert [seconds[run["strategy"], run["seed"]] for run in ended] == [run["seconds"] for run in ended]
+        assert second["curves"] == first["curves"]
+        assert second["recommendation"] == first["recommendation"]
+        long = service.post(f"/projects/{project_id}/backtests", {**wanted, "seeds": 20})
+        service.until(long["job"]["id"], lambda job: (job.checkpoint or {}).get("runs"))
+        service.post(f"/jobs/{long['job']['id']}/cancel")
+        service.until(long["job"]["id"], lambda job: job.status == "cancelled")
+
+
 def test_a_worker_that_was_stopped_cannot_write_after_it_lost_its_lease(database_url: str, tmp_path: Path) -> None:
     with running(database_url, tmp_path) as service:
         service.start_api()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import BinaryIO
 
-from app.storage.errors import BadData
+from app.storage.errors import BadData, WrongWidth
 from app.storage.readers.arrow import open_arrow
 from app.storage.readers.batch import Batch, Columns, Features, Kind, Label, Limits, OpenReader, Reader, Request
 from app.storage.readers.csv import open_csv
@@ -31,12 +31,14 @@ __all__ = [
     "Limits",
     "Reader",
     "check_head",
+    "find_width",
     "inline_batch",
     "kind_of",
     "open_reader",
     "unused_note",
 ]
 
+WIDEST = 1_000_000  # features of a row of which nobody has said how many
 READERS: dict[Kind, OpenReader] = {
     "npy": open_npy,
     "parquet": open_parquet,
@@ -51,6 +53,18 @@ def open_reader(
 ) -> Reader:
     """Iterate over the result once; whatever is wrong with the file raises BadData, here or on the way."""
     return _open(kind, Request(source=source, columns=columns or Columns(), width=width, limits=limits or Limits()))
+
+
+def find_width(kind: Kind, source: BinaryIO, *, columns: Columns | None = None) -> int:
+    """How many features the rows of a file have, where nobody says: all numeric columns, or the length of 'x'."""
+    try:
+        reader = open_reader(kind, source, width=WIDEST, columns=columns, limits=Limits(max_bytes=2**62))
+        next(iter(reader), None)
+    except WrongWidth as wrong:
+        if wrong.found == 0:
+            raise BadData("No column holds numbers that could be features; give a list column 'x' or some.") from None
+        return wrong.found
+    return WIDEST
 
 
 def check_head(

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from app.storage.errors import BadData, bad_feature, bad_row
+from app.storage.errors import BadData, WrongWidth, bad_feature, bad_row
 from app.storage.readers.batch import Batch, Features
 from app.storage.readers.values import as_features, as_key, as_label, as_payload
 
@@ -63,7 +63,7 @@ def _check_row(row: Any, width: int, at: int, names: Sequence[str] | None) -> No
         if isinstance(value, int) and not -(2**63) <= value < 2**64:
             raise bad_feature(at, name, "the integer is too large; write it as 1e20.")
     if len(flat) != width:
-        raise bad_row(at, f"expected {width} features, there are {len(flat)}.")
+        raise WrongWidth(f"Row {at}: expected {width} features, there are {len(flat)}.", found=len(flat), row=at)
 
 
 def _flat(row: Any) -> Any:

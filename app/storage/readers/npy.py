@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from app.storage.errors import BadData
+from app.storage.errors import BadData, WrongWidth
 from app.storage.readers.batch import Batch, Reader, Request
 from app.storage.readers.values import as_features
 
@@ -43,8 +43,9 @@ def open_npy(request: Request) -> Reader:
         )
     width = math.prod(header.shape[1:])
     if width != request.width:
-        raise BadData(
-            f"Expected an array [rows, {request.width}] (more axes are flattened), this one has shape {header.shape}."
+        raise WrongWidth(
+            f"Expected an array [rows, {request.width}] (more axes are flattened), this one has shape {header.shape}.",
+            found=width,
         )
     request.check_rows(n_rows)
     batches = _fortran_blocks(request, header) if header.is_fortran else _blocks(request, header)

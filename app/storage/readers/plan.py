@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from app.storage.errors import BadData
+from app.storage.errors import BadData, WrongWidth
 from app.storage.readers.batch import Columns
 
 ColumnType = Literal["number", "list", "other"]
@@ -36,7 +36,7 @@ def plan_columns(types: Mapping[str, ColumnType], columns: Columns, width: int) 
         return _plan(types, ("x",), named, is_list=True)
     features = tuple(name for name, kind in types.items() if kind == "number" and name not in taken)
     if len(features) != width:
-        raise BadData(_wrong_width(types, features, taken, width))
+        raise WrongWidth(_wrong_width(types, features, taken, width), found=len(features))
     return _plan(types, features, named, is_list=False)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from app.storage.errors import BadData, bad_row
+from app.storage.errors import BadData, WrongWidth, bad_row
 from app.storage.readers.batch import Batch, Features, Request
 from app.storage.readers.plan import ColumnType, Plan, check_count, plan_columns, refuse_repeats
 from app.storage.readers.values import as_features, as_key, as_label, as_payload
@@ -44,7 +44,8 @@ def plan_table(schema: pa.Schema, request: Request) -> Plan:
             size *= kind.list_size if pa.types.is_fixed_size_list(kind) else 0
             kind = plain_type(kind.value_type)
         if size not in (0, request.width):
-            raise BadData(f"Expected {request.width} features per row, the lists of 'x' have {size}.", column="x")
+            came = f"Expected {request.width} features per row, the lists of 'x' have {size}."
+            raise WrongWidth(came, found=size, column="x")
     return plan
 
 
@@ -96,8 +97,9 @@ def _features(part: pa.RecordBatch, plan: Plan, request: Request, row: int) -> F
         values, lengths = _flattened(part.column("x"), row)
         wrong = np.flatnonzero(lengths != request.width)
         if len(wrong):
-            came = f"expected {request.width} features, 'x' has {lengths[wrong[0]]}."
-            raise bad_row(row + int(wrong[0]), came, "x")
+            at, found = row + int(wrong[0]), int(lengths[wrong[0]])
+            came = f"Row {at}: expected {request.width} features, 'x' has {found}."
+            raise WrongWidth(came, found=found, row=at, column="x")
         return as_features(_numbers(values, row, ["x"], request.width).reshape(-1, request.width), row)
     columns = [_numbers(_plain(part.column(name)), row, [name], 1) for name in plan.features]
     return as_features(np.stack(columns).T, row, plan.features)

@@ -31,6 +31,9 @@ OF_A_PROJECT = {
     "ranking_item",
     "prediction",
     "prediction_result",
+    "project_change",
+    "backtest",
+    "backtest_result",
     "round",
     "round_item",
     "reservation",
@@ -191,6 +194,11 @@ def test_whoever_writes_what_belongs_to_a_project_holds_it_first(service: Servic
     service.post(f"/ensembles/{ensemble_id}/predictions", {"pool_id": pool_id}, 202)
     service.post(f"/projects/{project_id}/current", {"ensemble_id": ensemble_id}, 200)
     service.post(f"/pools/{pool_id}/rankings", {"k": 1, "acquisition": {"name": "random"}}, 202)
+    service.client.patch(f"/v1/projects/{project_id}", json={"name": "other"}).raise_for_status()
+    known = {"name": "known", "rows": [[i, 1] for i in range(24)], "labels": ["a", "b"] * 12, "purpose": "evaluation"}
+    own = service.post(f"/projects/{project_id}/pools", known, 201)["id"]
+    short = {"pool_id": own, "k": 1, "rounds": 1, "seeds": 2, "strategies": []}
+    service.post(f"/projects/{project_id}/backtests", short, 202)
     empty = service.post(f"/projects/{project_id}/pools", {"name": "empty"}, 201)["id"]
     service.client.put(f"/v1/pools/{empty}/data", content="a,b,label\n1,2,a\n", headers={"Content-Type": "text/csv"})
     service.run_jobs()

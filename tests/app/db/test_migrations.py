@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from app.db.engine import Database
 from app.db.migrate import _config, is_current, migrate
-from app.db.tables import Base, DesignSession, Ensemble, Job, Label, Observation, Pool
+from app.db.tables import Base, DesignSession, Ensemble, Job, Label, Observation, Pool, Project
 from app.ensembles.views import ensemble_view
 
 
@@ -168,5 +168,33 @@ def test_ensembles_of_an_older_database_say_nothing_of_themselves(database_url: 
         with opened.read() as session:
             view = ensemble_view(session, session.get_one(Ensemble, "e"))
         assert (view.status, view.diagnostics, view.log_evidence, view.bound) == ("succeeded", None, None, None)
+    finally:
+        opened.dispose()
+
+
+def test_projects_of_an_older_database_keep_their_pools_and_choose_as_before(database_url: str) -> None:
+    opened = Database.connect(database_url)
+    try:
+        with opened.engine.begin() as connection:
+            config = _config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "0010")
+            made = "'2026-01-01 00:00:00+00:00'"
+            connection.exec_driver_sql(
+                "INSERT INTO project (id, name, task, input, model, posterior, holdout, created_at, last_seq, "
+                f"last_version, last_round) VALUES ('p', 'p', '{{}}', '{{}}', '{{}}', '{{}}', 0.2, {made}, 0, 1, 0)"
+            )
+            connection.exec_driver_sql(
+                f"INSERT INTO pool (id, project_id, name, purpose, created_at) VALUES ('q', 'p', 'q', 'task', {made})"
+            )
+        migrate(opened)
+        with opened.read() as session:
+            project = session.get_one(Project, "p")
+            assert (project.calibrate, project.acquisition, project.selection) == (True, None, None)
+            assert session.get(Pool, "q") is not None
+        with opened.engine.begin() as connection:
+            config.attributes["connection"] = connection
+            command.downgrade(config, "0010")
+            assert connection.exec_driver_sql("SELECT id FROM pool").scalars().all() == ["q"]
     finally:
         opened.dispose()

@@ -18,6 +18,7 @@ from tests.app.conftest import Service
 from tests.app.designing import propose, session
 from tests.app.hammering import (
     ROWS,
+    backtest,
     build_world,
     classification,
     empty_pool,
@@ -35,7 +36,9 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("POST", "/v1/projects"): "write",
     ("GET", "/v1/projects"): "read",
     ("GET", "/v1/projects/{project_id}"): "read",
+    ("PATCH", "/v1/projects/{project_id}"): "write",
     ("DELETE", "/v1/projects/{project_id}"): "admin",
+    ("GET", "/v1/projects/{project_id}/changes"): "read",
     ("POST", "/v1/projects/{project_id}/current"): "write",
     ("GET", "/v1/projects/{project_id}/learning-curve"): "read",
     ("POST", "/v1/projects/{project_id}/pools"): "write",
@@ -67,6 +70,9 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/schedules/{schedule_id}"): "read",
     ("PATCH", "/v1/schedules/{schedule_id}"): "write",
     ("DELETE", "/v1/schedules/{schedule_id}"): "write",
+    ("POST", "/v1/projects/{project_id}/backtests"): "write",
+    ("GET", "/v1/projects/{project_id}/backtests"): "read",
+    ("GET", "/v1/backtests/{backtest_id}"): "read",
     ("POST", "/v1/models/validate"): "read",
     ("GET", "/v1/catalog"): "read",
     ("GET", "/v1/catalog/{catalogue_id}"): "read",
@@ -231,6 +237,7 @@ def test_a_key_bound_to_a_project_sees_nothing_else(service: Service) -> None:
         "ranking_id": ranked,
         "round_id": opened,
         "schedule_id": timed,
+        "backtest_id": service.post(*backtest(service, world.project_id), 202)["backtest"]["id"],
         "job_id": world.job_id,
     }
     begun = session(service)

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from app.db.tables import Label, StoredAnswer
 from tests.app.conftest import Service
 from tests.app.designing import DIGIT_SPAN, propose, session
-from tests.app.hammering import ROWS, SMALL, World, build_world, classification, pool, refused, routes, stored
+from tests.app.hammering import ROWS, SMALL, World, backtest, build_world, classification, pool, refused, routes, stored
 
 AGAIN = "Idempotent-Replayed"
 PROJECT = {"name": "p", "task": {"kind": "classification", "classes": ["red", "blue"]}, **SMALL}
@@ -52,6 +52,7 @@ def requests(service: Service, world: World) -> dict[str, tuple[str, Any]]:
         "/v1/rankings/{ranking_id}/replay": (f"/rankings/{ranked}/replay", None),
         "/v1/projects/{project_id}/rounds": (f"{project}/rounds", {"pool_id": world.pool_id, "k": 1}),
         "/v1/projects/{project_id}/schedules": (f"{project}/schedules", {"cron": "0 3 * * *"}),
+        "/v1/projects/{project_id}/backtests": backtest(service, world.project_id),
         "/v1/rounds/{round_id}/next": (f"/rounds/{opened}/next", {"annotator": "ann", "count": 2}),
         "/v1/rounds/{round_id}/labels": (f"/rounds/{opened}/labels", {"labels": [{"row": taken, "value": "red"}]}),
         "/v1/rounds/{round_id}/close": (f"/rounds/{opened}/close", None),

@@ -27,7 +27,7 @@ from app.settings import Settings
 from bensemble_core.design import CATALOGUE
 from tests.app.conftest import Service
 from tests.app.designing import DIGIT_SPAN, experiment, propose, session
-from tests.app.hammering import ROWS, build_world, empty_pool, routes, stored
+from tests.app.hammering import ROWS, backtest, build_world, empty_pool, routes, stored
 from tests.app.pools.test_uploads import FORMATS, npy
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -164,6 +164,7 @@ class Attack:
             "ranking_id": [ranked],
             "round_id": opened,
             "schedule_id": [self.new_schedule()],
+            "backtest_id": [service.post(*backtest(service, world.project_id), 202)["backtest"]["id"]],
             "job_id": [world.job_id],
             "experiment_id": [self.new_experiment()],
             "session_id": [self.new_session(), self.new_session()],

@@ -15,7 +15,7 @@ from app.web.fields import In
 from bensemble_core.design import CATALOGUE
 from tests.app.conftest import Service
 from tests.app.designing import propose, session
-from tests.app.hammering import ROWS, build_world, pointers, refused, routes, stored
+from tests.app.hammering import ROWS, backtest, build_world, pointers, refused, routes, stored
 
 NOT_BOOLEAN = ["yes", "true", "false", "1", 1, 0, 1.0]
 
@@ -42,6 +42,7 @@ def real_ids(service: Service) -> dict[str, str]:
         "round_id": opened["round"]["id"],
         "prediction_id": asked["prediction"]["id"],
         "schedule_id": service.post(f"/projects/{world.project_id}/schedules", {"every_labels": 9})["id"],
+        "backtest_id": service.post(*backtest(service, world.project_id), 202)["backtest"]["id"],
         "key_id": service.post("/keys", {"name": "other"})["id"],
         "experiment_id": begun["experiment_id"],
         "session_id": begun["id"],

@@ -20,7 +20,7 @@ from app.web.waiting import preferred_wait
 from app.web.watcher import Watcher
 from tests.app.conftest import Service
 from tests.app.designing import answer, session
-from tests.app.hammering import ROWS, build_world, classification, empty_pool, pool
+from tests.app.hammering import ROWS, backtest, build_world, classification, empty_pool, pool
 from tests.app.working import wait_for
 
 WAIT = {"Prefer": "wait=60"}
@@ -143,6 +143,10 @@ def test_everything_that_makes_a_job_is_answered_with_what_it_made(service: Serv
         service.post(f"{at}/schedules", {"every_labels": 1})
         labelled = send(service, f"{at}/labels", {"labels": [{"pool_id": fresh, "row": 9, "value": "blue"}]}, 201)
         assert [job["status"] for job in labelled["jobs"]] == ["succeeded"]
+
+        found = send(service, *backtest(service, project_id))["backtest"]
+        assert found == service.get(f"/backtests/{found['id']}")
+        assert [curve["strategy"] for curve in found["curves"]] == ["default", "random"]
 
         begun = session(service)
         simulated = send(service, f"/experiments/{begun['experiment_id']}/simulations", {"rounds": 1, "n_draws": 2})

@@ -1,0 +1,1 @@
+"""Backtests: strategies played on a pool whose labels exist, beside random rows, and which one to take."""
