@@ -69,6 +69,7 @@ from bensemble_core.predictive import (
     metrics,
 )
 from bensemble_core.predictive.calibration import Calibration, calibrate
+from bensemble_core.predictive.lure import lure
 from bensemble_core.priors import GP, DoubleExponential, FunctionSamples, Normal, StudentT
 from bensemble_core.ranking import Ranking, choose, conclude, rank, score, score_columns
 from bensemble_core.tuning import Trial, Tuned, tune
@@ -163,6 +164,7 @@ __all__ = [
     "fit_splits",
     "load",
     "load_tensors",
+    "lure",
     "metrics",
     "plots",
     "prune",
