@@ -7,7 +7,7 @@ how probable each pick was, weights undo that: the levelled unbiased risk estima
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -36,7 +36,7 @@ class Draws:
     losses: Values  # [M]
     probabilities: Values  # [M] of each pick given the earlier ones
     n_rows: int  # that could be picked first
-    known: Values = ()  # type: ignore[assignment]  # [K] losses of rows of the population that could not be picked
+    known: Values = field(default_factory=lambda: np.zeros(0))  # [K] losses of rows of the population it could not pick
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +81,14 @@ def lure_rounds(pools: Sequence[Sequence[Draws]], *, within: Range = "any", leve
     summed loss to the number of such rows, both by LURE, with a bias of order 1/M. It counts the missing as missing
     wherever they are, and does not assume that they are like the others. Estimates of pools are added as strata.
 
+    Losses have to be fixed before the picks, or nearly so: those of out-of-fold predictions depend on the other picks,
+    and are of models with fewer rows, a small bias that no weight removes.
+
     Standard error: the g_m − Σ are martingale differences, so that the variance is Σ_m w_m² E(g_m − Σ)², estimated by
     Σ_m w_m² (g_m − ĝ)² / (1 − w_m); for a ratio, of the residuals L − mean. Intervals: Student's t with Satterthwaite's
-    degrees of freedom, for "positive" losses of log mean; for a "share" Wilson's, with so many rows as have this error,
-    where few errors (or hits) were seen mixed with the design effect of the weights (Kish 1965), so that no error seen
-    does not mean none.
+    degrees of freedom, for "positive" losses of the log mean; for a "share" Wilson's, of as many rows as would have
+    this error in an even draw. Where few losses of 0 (or of 1) were seen, that number is drawn towards the one that the
+    weights alone imply (Kish 1965), so that no error seen does not mean that there is none.
     """
     if within not in _RANGES:
         raise InvalidOption(f"within is one of {', '.join(_RANGES)}, got {within!r}")
@@ -112,7 +115,7 @@ def lure_rounds(pools: Sequence[Sequence[Draws]], *, within: Range = "any", leve
     if within == "share":
         weights = np.concatenate([s.relative for s in strata])[has_loss]
         kish = n * float((weights**2).sum()) / float(weights.sum()) ** 2
-        left = 1 - sum(len(s.weights) for s in strata) / population
+        left = max(1 - sum(len(s.weights) for s in strata) / population, 0.0)
         losses = np.concatenate([s.losses for s in strata])[has_loss]
         rarer = min(float(losses.sum()), float((1 - losses).sum()))
         bounds = _share(mean, error, n, rarer, kish * left, _quantile(degrees + _MORE_DEGREES, level))
