@@ -5,6 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from app.ensembles.metrics_schema import Metrics
 from app.methods.schemas import PosteriorSpec, as_json_or_none
 from app.web.bodies.long import Long
 from app.web.fields import Flag, In, Many, Number, Out, Result, Seed, Storable, Whole
@@ -75,8 +76,8 @@ class EnsembleOut(Out):
     n_labels: int | None = Field(description="Labelled rows it was trained on.")
     watermark: int | None = Field(description="Number of the newest label event it saw.")
     snapshot_hash: str | None = Field(description="SHA-256 over exactly the rows and labels it saw.")
-    metrics: dict[str, Any] | None = Field(
-        description="Measured on `n` rows of `measured_on`: accuracy, nll, ece, brier, or rmse, nll, crps."
+    metrics: Metrics | None = Field(
+        description="How well it does. `classes` and `confusion` are left out of lists, the learning curve and jobs."
     )
     diagnostics: DiagnosticsOut | None = Field(description="Null of a method that does not tell.")
     log_evidence: Result = Field(
@@ -139,13 +140,16 @@ class CurvePoint(Out):
     ensemble_id: str
     version: int
     n_labels: int
-    metrics: dict[str, Any]
+    metrics: Metrics
     origin: str
     created_at: datetime
 
 
 class LearningCurve(Out):
-    metric_set: str = Field(description="evaluation | holdout | none: what the newest point was measured on")
+    metric_set: str = Field(
+        description="evaluation | holdout | none: what the newest point was measured on. With none, look at "
+        "`metrics.estimate` of the points."
+    )
     points: list[CurvePoint]
 
 

@@ -10,8 +10,10 @@ import torch
 import bensemble_core as bc
 from app.db import pools
 from app.db.tables import Ensemble, EnsembleResult, PoolData, Project
-from app.ensembles.collect_labels import FEW, Part, Snapshot, collect_labels, gather, sample_unlabelled
+from app.ensembles.collect_labels import Snapshot, collect_labels, gather, sample_unlabelled
 from app.ensembles.keep_progress import ProgressKeeper, trial_json
+from app.ensembles.measure import measure
+from app.ensembles.metrics_schema import without_classes
 from app.ensembles.self_report import self_report
 from app.errors import Malformed
 from app.events import EnsembleTrained, publish
@@ -21,7 +23,6 @@ from app.queue.context import JobContext, JobFailed, still_there
 from app.services import Services, job_services
 
 logger = logging.getLogger(__name__)
-MEASURED_AT_ONCE = 8192
 MEASURED_WITH = 20  # draws of a trial
 
 
@@ -47,7 +48,7 @@ def train_ensemble(job: JobContext) -> None:
     fitted, tuned = _fit(job, services, project, ensemble, labels, parent, candidates)
     sampled = fitted.sample(ensemble.n_members, seed=ensemble.seed, at_most=True).to("cpu")
     sampled, compiled = _compiled(job, sampled)
-    metrics = _measure(job, services, project, labels, sampled.to(job.device))
+    metrics = measure(job, services, project, labels, sampled.to(job.device), fitted=fitted, watermark=watermark)
     told = self_report(fitted)
     prefix = f"ensembles/{ensemble.id}/{job.token}"
     _store(services, f"{prefix}/ensemble.safetensors", sampled.save)
@@ -68,7 +69,7 @@ def train_ensemble(job: JobContext) -> None:
         tuning=_tuning_json(tuned) if tuned is not None else None,
         seconds=time.monotonic() - started,
     )
-    outcome = {"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": metrics, **compiled}
+    outcome = {"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": without_classes(metrics), **compiled}
     if sampled.notes:
         outcome["notes"] = list(sampled.notes)
     with job.finish(outcome) as session:
@@ -168,33 +169,6 @@ def _compiled(job: JobContext, sampled: "bc.Ensemble") -> tuple["bc.Ensemble", d
     if not made.plan.compiled:
         return made, {"compile_note": "networks of this kind run as batched products, where nothing is left to gain"}
     return made, {"compile_seconds": time.monotonic() - started}
-
-
-def _measure(
-    job: JobContext, services: Services, project: Project, labels: Snapshot, ensemble: "bc.Ensemble"
-) -> dict[str, Any]:
-    if labels.n_measure == 0:
-        return {
-            "n": 0,
-            "measured_on": "none",
-            "warning": "Nothing to measure on: add a pool with purpose 'evaluation' and labels.",
-        }
-    evaluation = bc.metrics.Evaluation()
-    done = 0
-    for part in labels.measure:
-        for start in range(0, len(part.rows), MEASURED_AT_ONCE):
-            piece = slice(start, start + MEASURED_AT_ONCE)
-            chunk = Part(data=part.data, rows=part.rows[piece], values=part.values[piece])
-            x, y = gather(services, project, [chunk])
-            evaluation.add(ensemble.predict(x), torch.from_numpy(y).to(job.device))
-            done += len(y)
-            job.progress(done, labels.n_measure, "measuring")
-    metrics: dict[str, Any] = {**evaluation.result(), "measured_on": labels.measured_on}
-    if labels.measured_on == "holdout" and labels.n_measure < FEW:
-        metrics["warning"] = (
-            f"Measured on only {labels.n_measure} held-out rows; add a pool with purpose 'evaluation' to trust this."
-        )
-    return metrics
 
 
 def _store(services: Services, key: str, save: Callable[[Any], None]) -> None:

@@ -15,7 +15,8 @@ from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import whole
 from bensemble_core.predictive import mixtures
-from bensemble_core.predictive.by_class import ClassCounts, ClassMetrics
+from bensemble_core.predictive.by_class import ClassCounts
+from bensemble_core.predictive.by_class import ClassMetrics as ClassMetrics
 from bensemble_core.predictive.by_class import by_class as by_class
 from bensemble_core.predictive.predictive import CategoricalPredictive, GaussianPredictive, Predictive, Values
 
