@@ -7,10 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 from bensemble_core import acquisition, design, plots
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS
-from bensemble_core.crossfit import Calibrated, fit_calibrated
 from bensemble_core.backtesting.backtest import Backtest, backtest
 from bensemble_core.backtesting.curves import BacktestRun
 from bensemble_core.backtesting.strategies import Strategy
+from bensemble_core.crossfit import Calibrated, fit_calibrated
 from bensemble_core.distil import distil
 from bensemble_core.ensemble import Ensemble, reweight
 from bensemble_core.errors import (
@@ -73,6 +73,7 @@ from bensemble_core.predictive import (
     metrics,
 )
 from bensemble_core.predictive.calibration import Calibration, calibrate
+from bensemble_core.predictive.lure import lure
 from bensemble_core.priors import GP, DoubleExponential, FunctionSamples, Normal, StudentT
 from bensemble_core.ranking import Ranking, choose, conclude, rank, score, score_columns
 from bensemble_core.tuning import Trial, Tuned, tune
@@ -173,6 +174,7 @@ __all__ = [
     "fit_splits",
     "load",
     "load_tensors",
+    "lure",
     "metrics",
     "plots",
     "prune",

@@ -9,11 +9,11 @@ import torch
 import bensemble_core as bc
 from app.db.tables import Project
 from app.ensembles.collect_labels import FEW, Part, Snapshot, gather
+from app.projects.create import FOLDS
 from app.services import Services
 from bensemble_core.predictive.calibration import learn_from_few
 
 Way = Literal["own folds", "folds", "holdout", "none"]
-FOLDS = 5
 MOST_ROWS = 4_096
 MOST_NUMBERS = 2**27  # members × rows × classes held at once: half a gigabyte
 
@@ -26,8 +26,16 @@ class Calibrated:
     way: Way
     n_rows: int = 0
     halves: "tuple[bc.Calibration, bc.Calibration] | None" = None
-    """Learnt from the odd and from the even rows of the hold-out: what measures a row must not have learnt from it."""
+    """For even and for odd rows of the hold-out, each learnt from the others: no row measures what it taught."""
     note: str | None = None
+
+    def by_rows(self, start: int, n: int) -> "list[tuple[torch.Tensor, bc.Calibration]]":
+        """What calibrates the n measured rows from `start` on, for the metrics: [(rows of these, calibration), …]."""
+        rows = torch.arange(n)
+        if self.halves is None:
+            assert self.ensemble.calibration is not None
+            return [(rows, self.ensemble.calibration)]
+        return [(rows[(start + rows) % 2 == half], self.halves[half]) for half in (0, 1)]
 
     def told(self) -> dict[str, Any] | None:
         """For the metrics; None where nothing was asked for."""
@@ -35,15 +43,6 @@ class Calibrated:
         if calibration is None:
             return None if self.note is None else {"by": "none", "note": self.note}
         return {"by": self.way, "n": self.n_rows, "temperature": calibration.temperature}
-
-
-def takes_folds(calibrate: bool | str, posterior: Any) -> bool:
-    """Whether a training has to fit five times more."""
-    return calibrate == "folds" and not calibrates_itself(posterior)
-
-
-def calibrates_itself(posterior: Any) -> bool:
-    return isinstance(posterior, bc.Auto)
 
 
 def calibrate_ensemble(
@@ -68,7 +67,7 @@ def calibrate_ensemble(
         return Calibrated(ensemble=ensemble, way="none", note=note)
     if labels.measured_on == "holdout" and labels.n_measure >= FEW:
         return _by_holdout(services, project, labels, ensemble)
-    note = f"Not calibrated: there are fewer than {FEW} held-out rows to learn it from; ask for `calibrate: \"folds\"`."
+    note = f'Not calibrated: there are fewer than {FEW} held-out rows to learn it from; ask for `calibrate: "folds"`.'
     if labels.measured_on == "evaluation":
         note = 'Not calibrated: rows of an evaluation pool only measure; ask for `calibrate: "folds"`.'
     return Calibrated(ensemble=ensemble, way="none", note=note)

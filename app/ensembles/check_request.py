@@ -2,11 +2,10 @@
 
 import bensemble_core as bc
 from app.db.tables import Project
-from app.ensembles.calibrate import FOLDS, takes_folds
 from app.ensembles.schemas import TrainingIn
 from app.errors import Malformed
 from app.methods.schemas import posterior_of
-from app.projects.create import check_training, prior_of
+from app.projects.create import check_training, prior_of, takes_folds
 from app.settings import Settings
 from bensemble_core.tuning import search_space
 
@@ -15,19 +14,18 @@ def check_request(project: Project, wanted: TrainingIn, settings: Settings) -> N
     """Refuse a training or a search that could not be done, or would take too long, before it is queued."""
     posterior = wanted.posterior or posterior_of(project.posterior)
     calibrate = project.calibrate if wanted.calibrate is None else wanted.calibrate
-    check_training(project, posterior, settings, n_fits=1 if wanted.tune is None else wanted.tune.trials + 1)
-    if takes_folds(calibrate, posterior):
-        check_training(project, posterior, settings, n_fits=FOLDS + 1, many="/calibrate")
-        if wanted.tune is not None:
-            raise Malformed(
-                'calibrate: "folds" and `tune` both hold labels out, and do not go together; tune first, then train '
-                "with the posterior that it chose",
-                pointer="/calibrate",
-            )
+    n_fits = 1 if wanted.tune is None else wanted.tune.trials + 1
+    check_training(project, posterior, settings, n_fits=n_fits, calibrate=calibrate)
+    if wanted.tune is not None and takes_folds(calibrate, posterior):
+        raise Malformed(
+            'calibrate: "folds" and `tune` both hold labels out, and do not go together; tune with calibrate: true, '
+            "then train with the posterior that it chose",
+            pointer="/calibrate",
+        )
     if wanted.tune is not None and isinstance(posterior, bc.Auto):
         raise Malformed(
-            "auto chooses its settings from the labels by itself; leave `tune` out, or name the posterior to tune, such "
-            "as deep_ensemble",
+            "auto chooses its settings from the labels by itself; leave `tune` out, or name the posterior to tune, "
+            "such as deep_ensemble",
             pointer="/tune",
         )
     if wanted.tune is not None and not search_space(posterior, prior_of(project.task)):

@@ -63,7 +63,7 @@ def post_ensemble(project_id: str, context: CanWrite[Project], wanted: TrainingI
 @router.get("/projects/{project_id}/ensembles", summary="List ensembles")
 def list_ensembles(project_id: str, context: CanRead[Project], paging: Paged) -> Page[EnsembleOut]:
     query = select(Ensemble).where(Ensemble.project_id == project_id)
-    return page_by_id(context.session, query, paging, lambda row: ensemble_view(context.session, row))
+    return page_by_id(context.session, query, paging, lambda row: ensemble_view(context.session, row, in_list=True))
 
 
 @router.get("/ensembles/{ensemble_id}", summary="Get an ensemble")
@@ -155,5 +155,6 @@ def post_current(project_id: str, context: CanWrite[Project], wanted: CurrentIn)
 
 @of_projects.get("/{project_id}/learning-curve", summary="Metrics against labels")
 def get_learning_curve(project_id: str, context: CanRead[Project]) -> LearningCurve:
-    """One point for each trained ensemble, oldest first: how many labels it saw and how well it does."""
+    """One point for each trained ensemble, oldest first: how many labels it saw and how well it does. Without rows to
+    measure on, `metrics.estimate` of a point has what its labels say themselves."""
     return learning_curve(context.session, project_id)

@@ -1,11 +1,13 @@
 """Ensembles: immutable, versioned, each with the labels it saw and how well it does."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from app.ensembles.metrics_schema import Metrics
 from app.methods.schemas import PosteriorSpec, as_json_or_none
+from app.projects.schemas import CALIBRATE, Calibrate
 from app.web.bodies.long import Long
 from app.web.fields import Flag, In, Many, Number, Out, Result, Seed, Storable, Whole
 from app.web.job_view import JobOut
@@ -15,15 +17,6 @@ class TuneIn(In):
     trials: Whole = Field(
         20, ge=1, le=200, description="Settings to try, each with a training; the first is the one that is given."
     )
-
-
-Calibrate = Flag | Literal["folds"]
-CALIBRATE = (
-    "One scale on how sure forecasts are, learnt from rows that the training did not see, and applied in predictions, "
-    "metrics and scores. true: `auto` from its own folds, other posteriors from the hold-out, where it has 30 rows. "
-    '"folds": from five more trainings, each without a fifth of the labels, so that it takes six times as long. false: '
-    "none. An evaluation pool is never learnt from."
-)
 
 
 class TrainingIn(In):
@@ -85,8 +78,8 @@ class EnsembleOut(Out):
     n_labels: int | None = Field(description="Labelled rows it was trained on.")
     watermark: int | None = Field(description="Number of the newest label event it saw.")
     snapshot_hash: str | None = Field(description="SHA-256 over exactly the rows and labels it saw.")
-    metrics: dict[str, Any] | None = Field(
-        description="Measured on `n` rows of `measured_on`: accuracy, nll, ece, brier, or rmse, nll, crps."
+    metrics: Metrics | None = Field(
+        description="How well it does. `classes` and `confusion` are left out of lists, the learning curve and jobs."
     )
     diagnostics: DiagnosticsOut | None = Field(description="Null of a method that does not tell.")
     log_evidence: Result = Field(
@@ -149,13 +142,16 @@ class CurvePoint(Out):
     ensemble_id: str
     version: int
     n_labels: int
-    metrics: dict[str, Any]
+    metrics: Metrics
     origin: str
     created_at: datetime
 
 
 class LearningCurve(Out):
-    metric_set: str = Field(description="evaluation | holdout | none: what the newest point was measured on")
+    metric_set: str = Field(
+        description="evaluation | holdout | none: what the newest point was measured on. With none, look at "
+        "`metrics.estimate` of the points."
+    )
     points: list[CurvePoint]
 
 

@@ -11,19 +11,20 @@ import torch
 import bensemble_core as bc
 from app.db import pools
 from app.db.tables import Ensemble, EnsembleResult, PoolData, Project
-from app.ensembles.calibrate import FOLDS, calibrate_ensemble, takes_folds
-from app.ensembles.collect_labels import FEW, Part, Snapshot, collect_labels, gather, sample_unlabelled
+from app.ensembles.calibrate import calibrate_ensemble
+from app.ensembles.collect_labels import Snapshot, collect_labels, gather, sample_unlabelled
 from app.ensembles.keep_progress import ProgressKeeper, trial_json
+from app.ensembles.measure import measure
+from app.ensembles.metrics_schema import without_classes
 from app.ensembles.self_report import self_report
 from app.errors import Malformed
 from app.events import EnsembleTrained, publish
 from app.methods.schemas import as_json, posterior_of
-from app.projects.create import check_training, likelihood_of, prior_of
+from app.projects.create import FOLDS, check_training, likelihood_of, prior_of, takes_folds
 from app.queue.context import JobContext, JobFailed, still_there
 from app.services import Services, job_services
 
 logger = logging.getLogger(__name__)
-MEASURED_AT_ONCE = 8192
 MEASURED_WITH = 20  # draws of a trial
 
 
@@ -64,7 +65,7 @@ def train_ensemble(job: JobContext) -> None:
     calibrated = calibrate_ensemble(
         services, project, labels, sampled.to(job.device), calibrate=calibrate, by_folds=trained.by_folds
     )
-    metrics = _measure(job, services, project, labels, calibrated)
+    metrics = measure(job, services, project, labels, calibrated, fitted=fitted, watermark=watermark)
     sampled = calibrated.ensemble.to("cpu")
     told = self_report(fitted)
     prefix = f"ensembles/{ensemble.id}/{job.token}"
@@ -86,7 +87,7 @@ def train_ensemble(job: JobContext) -> None:
         tuning=_tuning_json(tuned) if tuned is not None else None,
         seconds=time.monotonic() - started,
     )
-    outcome = {"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": metrics, **compiled}
+    outcome = {"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": without_classes(metrics), **compiled}
     if sampled.notes:
         outcome["notes"] = list(sampled.notes)
     with job.finish(outcome) as session:
@@ -152,7 +153,7 @@ def _fit(
         return _Trained(fitted=tuned.fitted, tuned=tuned)
 
     try:
-        check_training(project, posterior, job.settings, n_fits=FOLDS + 1 if by_folds else trials + 1)
+        check_training(project, posterior, job.settings, n_fits=trials + 1, calibrate=calibrate)
         try:
             return fit()
         except bc.InvalidSnapshot as error:  # of another version of the method: nothing is lost but time
@@ -195,33 +196,6 @@ def _compiled(job: JobContext, sampled: "bc.Ensemble") -> tuple["bc.Ensemble", d
     if not made.plan.compiled:
         return made, {"compile_note": "networks of this kind run as batched products, where nothing is left to gain"}
     return made, {"compile_seconds": time.monotonic() - started}
-
-
-def _measure(
-    job: JobContext, services: Services, project: Project, labels: Snapshot, ensemble: "bc.Ensemble"
-) -> dict[str, Any]:
-    if labels.n_measure == 0:
-        return {
-            "n": 0,
-            "measured_on": "none",
-            "warning": "Nothing to measure on: add a pool with purpose 'evaluation' and labels.",
-        }
-    evaluation = bc.metrics.Evaluation()
-    done = 0
-    for part in labels.measure:
-        for start in range(0, len(part.rows), MEASURED_AT_ONCE):
-            piece = slice(start, start + MEASURED_AT_ONCE)
-            chunk = Part(data=part.data, rows=part.rows[piece], values=part.values[piece])
-            x, y = gather(services, project, [chunk])
-            evaluation.add(ensemble.predict(x), torch.from_numpy(y).to(job.device))
-            done += len(y)
-            job.progress(done, labels.n_measure, "measuring")
-    metrics: dict[str, Any] = {**evaluation.result(), "measured_on": labels.measured_on}
-    if labels.measured_on == "holdout" and labels.n_measure < FEW:
-        metrics["warning"] = (
-            f"Measured on only {labels.n_measure} held-out rows; add a pool with purpose 'evaluation' to trust this."
-        )
-    return metrics
 
 
 def _store(services: Services, key: str, save: Callable[[Any], None]) -> None:

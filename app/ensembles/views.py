@@ -5,6 +5,7 @@ from sqlalchemy.orm import Session
 
 from app.db import projects
 from app.db.tables import Ensemble, EnsembleResult, Prediction, PredictionResult, Project
+from app.ensembles.metrics_schema import without_classes
 from app.ensembles.predict import read_predictions
 from app.ensembles.schemas import (
     CurvePoint,
@@ -19,8 +20,9 @@ from app.web.job_view import job_state, view_of_job
 from app.web.paging import encode_cursor
 
 
-def ensemble_view(session: Session, ensemble: Ensemble) -> EnsembleOut:
+def ensemble_view(session: Session, ensemble: Ensemble, *, in_list: bool = False) -> EnsembleOut:
     result = session.get(EnsembleResult, ensemble.id)
+    shorter = {"metrics": without_classes(result.metrics)} if in_list and result is not None else {}
     status, error = job_state(session, ensemble.job_id, result is not None)
     project = session.get_one(Project, ensemble.project_id)
     return EnsembleOut.of(
@@ -30,6 +32,7 @@ def ensemble_view(session: Session, ensemble: Ensemble) -> EnsembleOut:
         is_current=projects.current_ensemble_id(session, project) == ensemble.id,
         n_members=(result or ensemble).n_members,
         error=error,
+        **shorter,
     )
 
 
@@ -62,6 +65,9 @@ def learning_curve(session: Session, project_id: str) -> LearningCurve:
         .where(Ensemble.project_id == project_id)
         .order_by(Ensemble.version)
     )
-    points = [CurvePoint.of(result, ensemble) for ensemble, result in session.execute(query)]
+    points = [
+        CurvePoint.of(result, ensemble, metrics=without_classes(result.metrics))
+        for ensemble, result in session.execute(query)
+    ]
     measured = points[-1].metrics.get("measured_on", "none") if points else "none"
     return LearningCurve(metric_set=measured, points=points)

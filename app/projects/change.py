@@ -15,7 +15,7 @@ from app.settings import Settings
 from app.web.paging import Page, Paging, encode_cursor
 
 METHODS = ("acquisition", "selection", "posterior", "model")
-CHECKED = ("task", "input", *METHODS)
+CHECKED = ("task", "input", "calibrate", *METHODS)
 
 
 def change_project(
@@ -44,8 +44,8 @@ def change_project(
 
 def _check(project: Project, values: dict[str, Any], settings: Settings) -> None:
     changed = Project(**{name: values.get(name, getattr(project, name)) for name in CHECKED})
-    if "posterior" in values or "model" in values:
-        check_training(changed, posterior_of(changed.posterior), settings)
+    if values.keys() & {"posterior", "model", "calibrate"}:
+        check_training(changed, posterior_of(changed.posterior), settings, calibrate=changed.calibrate)
     if "acquisition" in values or "selection" in values:
         check_project_choice(changed)
 

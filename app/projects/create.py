@@ -16,6 +16,8 @@ from app.settings import Settings
 from bensemble_core.priors import DEFAULT_PRIOR, prior_from_json
 from bensemble_core.types import Prior
 
+FOLDS = 5  # of `calibrate: "folds"`
+
 
 def create_project(session: Session, wanted: ProjectIn, settings: Settings) -> Project:
     task = wanted.task.model_dump()
@@ -33,7 +35,7 @@ def create_project(session: Session, wanted: ProjectIn, settings: Settings) -> P
         selection=as_json_or_none(wanted.selection),
         calibrate=wanted.calibrate,
     )
-    check_training(project, wanted.posterior, settings)
+    check_training(project, wanted.posterior, settings, calibrate=wanted.calibrate)
     check_project_choice(project)
     session.add(project)
     session.flush()
@@ -58,7 +60,14 @@ def prior_of(task: dict[str, Any]) -> Prior | None:
     return None if task["prior"] is None else prior_from_json({"name": "normal", **task["prior"]})
 
 
-def check_training(project: Project, posterior: Any, settings: Settings, *, n_fits: int = 1) -> float:
+def takes_folds(calibrate: bool | str, posterior: Any) -> bool:
+    """Whether a training has to fit FOLDS times more; `auto` has folds of its own."""
+    return calibrate == "folds" and not isinstance(posterior, bc.Auto)
+
+
+def check_training(
+    project: Project, posterior: Any, settings: Settings, *, n_fits: int = 1, calibrate: bool | str = False
+) -> float:
     """Everything that decides whether a training can be done and how long it takes, checked before any is stored; its
     cost. `n_fits` is above 1 where settings are tuned: a fit for each trial, and the last."""
     shape = project.input["shape"]
@@ -88,6 +97,13 @@ def check_training(project: Project, posterior: Any, settings: Settings, *, n_fi
             f"{settings.max_training_cost:.3g}, which leaves room for {int(settings.max_training_cost // cost) - 1} "
             "trials. Take fewer trials, members or epochs, or a smaller model.",
             pointer="/tune/trials",
+        )
+    if takes_folds(calibrate, posterior) and cost * (FOLDS + 1) > settings.max_training_cost:
+        raise Malformed(
+            f"members × weights × epochs of {FOLDS} folds and the last training is {cost * (FOLDS + 1):.3g}; the cap "
+            f"is {settings.max_training_cost:.3g}. Take calibrate: true, which learns from the hold-out, or fewer "
+            "members or epochs, or a smaller model.",
+            pointer="/calibrate",
         )
     try:
         bc.check(

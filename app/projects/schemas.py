@@ -122,7 +122,12 @@ _ACQUISITION = Field(
     '`"auto"`: what goes with the task. `epig`, which needs a target set with every ranking, is refused.',
 )
 _SELECTION = Field(None, description="How k rows are taken, of the same rankings and rounds; null: what goes with it.")
-_CALIBRATE = "Whether ensembles are calibrated: true, false, or `folds`, on labels held out in turn."
+CALIBRATE = (
+    "One scale on how sure forecasts are, learnt from rows that the training did not see, and applied in predictions, "
+    "metrics and scores. true: `auto` from its own folds, other posteriors from the hold-out, where it has 30 rows. "
+    '"folds": from five more trainings, each without a fifth of the labels, so that it takes six times as long. false: '
+    "none. An evaluation pool is never learnt from."
+)
 
 
 class ProjectIn(In):
@@ -149,7 +154,7 @@ class ProjectIn(In):
     )
     acquisition: AcquisitionSpec | None = _ACQUISITION
     selection: SelectionSpec | None = _SELECTION
-    calibrate: Calibrate = Field(True, description=_CALIBRATE)
+    calibrate: Calibrate = Field(True, description=CALIBRATE)
 
 
 class ProjectPatch(In):
@@ -165,7 +170,7 @@ class ProjectPatch(In):
         default_factory=lambda: None,
         description="The network of the next trainings; ensembles that are there keep theirs.",
     )
-    calibrate: Calibrate = Field(default_factory=lambda: True, description=_CALIBRATE)
+    calibrate: Calibrate = Field(default_factory=lambda: True, description=CALIBRATE)
 
 
 class ProjectOut(Out):

@@ -37,14 +37,14 @@ def request_ranking(
     acquisition: dict[str, Any] | None,
     selection: dict[str, Any] | None,
     k: int,
-    seed: int = 0,
+    seed: int | None = None,
     ensemble_id: str | None = None,
     round_id: str | None = None,
     target: dict[str, Any] | None = None,
     ranking_id: str | None = None,
 ) -> Ranking:
     """An acquisition or selection of None is chosen here: as the project has it, or by the task and by whether there is
-    an ensemble."""
+    an ensemble; a seed of None is the watermark."""
     project = projects.lock(session, project.id)
     pools.refuse_ranking(pool)
     n_left = rows_left(session, project, pool, for_round=round_id is not None)
@@ -75,7 +75,7 @@ def request_ranking(
         acquisition=acquisition,
         selection=selection,
         k=k,
-        seed=seed,
+        seed=project.last_seq if seed is None else seed,
         target=target,
         watermark=project.last_seq,
         round_id=round_id,

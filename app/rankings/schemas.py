@@ -38,6 +38,16 @@ Target = Annotated[
 ]
 
 
+OwnSeed = Annotated[
+    Seed | None,
+    Field(
+        description="Same seed, same answer. Left out: the number of label events so far (`watermark`), so that "
+        "rankings with labels between them draw anew. `metrics.estimate` of an ensemble needs that: the stored "
+        "probabilities of draws hold only where no earlier ranking drew with the same numbers."
+    ),
+]
+
+
 class Choice(In):
     """What is left out is None, and chosen when the ranking is requested."""
 
@@ -59,7 +69,7 @@ class Choice(In):
 class RankingIn(Choice):
     k: Whole = Field(ge=1, le=2**31, description="How many rows to choose.")
     ensemble_id: Annotated[Storable, Field(max_length=36)] | None = Field(None, description="Default: the current one.")
-    seed: Seed = 0
+    seed: OwnSeed = None
     target: Target | None = Field(
         None, description="Only for `epig`, which needs it: the rows that are to be predicted well."
     )

@@ -15,6 +15,9 @@ from bensemble_core.display import Described
 from bensemble_core.errors import InvalidData, InvalidOption
 from bensemble_core.options import whole
 from bensemble_core.predictive import mixtures
+from bensemble_core.predictive.by_class import ClassCounts
+from bensemble_core.predictive.by_class import ClassMetrics as ClassMetrics
+from bensemble_core.predictive.by_class import by_class as by_class
 from bensemble_core.predictive.predictive import CategoricalPredictive, GaussianPredictive, Predictive, Values
 
 N_BINS = 15  # of confidence, in `ece` and `reliability`
@@ -211,6 +214,7 @@ class Evaluation:
     n_values: int = 0  # rows × outputs
     sums: dict[str, float] = field(default_factory=dict)
     bins: Tensor = field(default_factory=lambda: torch.zeros(3, N_BINS, dtype=torch.float64))
+    counts: ClassCounts = field(default_factory=ClassCounts)
 
     def add(self, predictive: Predictive, y: Values) -> None:
         if self.family not in (None, predictive.family):
@@ -218,6 +222,7 @@ class Evaluation:
         with torch.no_grad():
             if isinstance(predictive, CategoricalPredictive):
                 self.bins = self.bins + _calibration(predictive, y)
+                self.counts.add(predictive, y)
                 rows = {"accuracy": _hits(predictive, y), "brier": _brier_rows(predictive, y)}
             else:
                 squares = (predictive.mean() - predictive.targets(y)).square()
@@ -247,6 +252,12 @@ class Evaluation:
         if self.family != "categorical":
             raise InvalidData("reliability bins are of class predictions; this evaluation holds none")
         return _reliability(self.bins)
+
+    def by_class(self) -> ClassMetrics:
+        """Confusion matrix, precision, recall and AUROC, of class predictions."""
+        if self.family != "categorical":
+            raise InvalidData("precision and recall are of class predictions; this evaluation holds none")
+        return self.counts.result()
 
 
 def _require_rows(n_rows: int) -> None:
