@@ -107,5 +107,6 @@ def test_a_choice_that_may_be_chance_says_so() -> None:
     found = comparison(**{name: [[value] * 3 for value in two] for name, two in values.items()}).choice()
     assert found.reason == (
         "The strategy margin was better than the default by 0.02 ± 0.01, and better than random rows by 0.12 ± 0.01 "
-        "(accuracy, mean over all rounds ± standard error). Over 2 seeds this may still be chance; more seeds would tell."
+        "(accuracy, mean over all rounds ± standard error). Over 2 seeds this may still be chance; more seeds would "
+        "tell."
     )
