@@ -75,7 +75,7 @@ def _backtest(arguments: argparse.Namespace) -> str:
     bc.plots.learning_curves(found.curves, found.metric).savefig(arguments.plot, dpi=120)
     body = json.dumps(found.chosen.choice())
     return (
-        f"{table(found)}\n\nTake {found.choice.strategy}. {found.choice.reason[0].upper()}{found.choice.reason[1:]}\n"
+        f"{table(found)}\n\nTake {found.choice.strategy}. {found.choice.reason}\n"
         f"In a project of the service: PATCH /v1/projects/{{id}} {body}\nThe curves are in {arguments.plot}."
     )
 

@@ -120,14 +120,16 @@ class Comparison:
         not clearly above; else the default, if it is not below random rows by more than one; else random rows."""
         areas = {name: self._values(name).mean(1) for name in self.runs}
         over_random = {name: areas[name] - areas[RANDOM] for name in areas}
+        of_what = f"({'RMSE' if self.metric == 'rmse' else self.metric}, mean over all rounds ± standard error)"
         for name in sorted(areas, key=lambda name: -areas[name].mean()):
             ahead = areas[name] - areas[DEFAULT]
             if name != DEFAULT and ahead.mean() > _se(ahead) and not _is_below(over_random[name]):
-                beside = "" if name == RANDOM else f", and {self._told(over_random[name], 'random rows')}"
-                return Choice(strategy=name, reason=f"{name} was {self._told(ahead, 'the default')}{beside}.")
-        told = f"the default was {self._told(over_random[DEFAULT], 'random rows')}"
+                beside = "" if name == RANDOM else f", and {_told(over_random[name], 'random rows')}"
+                reason = f"The strategy {name} was {_told(ahead, 'the default')}{beside} {of_what}.{_doubt(ahead)}"
+                return Choice(strategy=name, reason=reason)
+        told = f"the default was {_told(over_random[DEFAULT], 'random rows')} {of_what}"
         if _is_below(over_random[DEFAULT]):
-            return Choice(strategy=RANDOM, reason=f"{told}, and no strategy was clearly better than both.")
+            return Choice(strategy=RANDOM, reason=f"No strategy was clearly better than random rows; {told}.")
         return Choice(strategy=DEFAULT, reason=f"No strategy was clearly better than the default; {told}.")
 
     def _curve(self, name: str) -> StrategyCurve:
@@ -186,11 +188,18 @@ class Comparison:
         """The metric, the sign changed where lower is better: [seeds, rounds]."""
         return self._sign * self._measured(name, self.metric)
 
-    def _told(self, ahead: Floats, than: str) -> str:
-        """By how much areas differ, as a part of a sentence."""
-        better = "better" if ahead.mean() >= 0 else "worse"
-        what = "accuracy" if self.metric == "accuracy" else "RMSE"
-        return f"{better} than {than} by {abs(ahead.mean()):.3g} ± {_se(ahead):.2g} in {what}, averaged over all rounds"
+
+def _told(ahead: Floats, than: str) -> str:
+    """By how much areas differ, as a part of a sentence."""
+    better = "better" if ahead.mean() >= 0 else "worse"
+    return f"{better} than {than} by {abs(ahead.mean()):.3g} ± {_se(ahead):.2g}"
+
+
+def _doubt(ahead: Floats) -> str:
+    """One standard error over a few seeds is not much: said where the 95 % interval has 0 in it."""
+    if estimate(ahead).low > 0:
+        return ""
+    return f" Over {len(ahead)} seeds this may still be chance; more seeds would tell."
 
 
 def _is_below(ahead: Floats) -> bool:
