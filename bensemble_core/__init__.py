@@ -5,7 +5,7 @@ Experimental design, with a stated likelihood instead of a network, is in `desig
 
 from importlib.metadata import PackageNotFoundError, version
 
-from bensemble_core import acquisition, design, plots
+from bensemble_core import acquisition, advice, design, plots
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS
 from bensemble_core.distil import distil
 from bensemble_core.ensemble import Ensemble, reweight
@@ -151,6 +151,7 @@ __all__ = [
     "Tuned",
     "Uncertainty",
     "acquisition",
+    "advice",
     "calibrate",
     "calibration",
     "check",
