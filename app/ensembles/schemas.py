@@ -76,7 +76,8 @@ class EnsembleOut(Out):
     watermark: int | None = Field(description="Number of the newest label event it saw.")
     snapshot_hash: str | None = Field(description="SHA-256 over exactly the rows and labels it saw.")
     metrics: dict[str, Any] | None = Field(
-        description="Measured on `n` rows of `measured_on`: accuracy, nll, ece, brier, or rmse, nll, crps."
+        description="Measured on `n` rows of `measured_on`: accuracy, nll, ece, brier, or rmse, nll, crps; with "
+        "standard errors, `accuracy_se` and the like."
     )
     diagnostics: DiagnosticsOut | None = Field(description="Null of a method that does not tell.")
     log_evidence: Result = Field(
@@ -139,7 +140,13 @@ class CurvePoint(Out):
     ensemble_id: str
     version: int
     n_labels: int
-    metrics: dict[str, Any]
+    metrics: dict[str, Any] = Field(
+        description="As of the ensemble, with standard errors: `accuracy_se`, `nll_se`, `rmse_se` and the like."
+    )
+    control: list[dict[str, Any]] = Field(
+        description="What random rows alone would have given: the same metrics of the project's posterior, trained on "
+        "`n_labels` labels that are a random sample of the pool. Empty where that is not known; advice says why."
+    )
     origin: str
     created_at: datetime
 

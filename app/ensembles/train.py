@@ -1,8 +1,10 @@
 """The job that trains an ensemble on the labels there are when it starts, measures it and publishes it."""
 
 import logging
+import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from app.db import pools
 from app.db.tables import Ensemble, EnsembleResult, PoolData, Project
 from app.ensembles.collect_labels import FEW, Part, Snapshot, collect_labels, gather, sample_unlabelled
 from app.ensembles.keep_progress import ProgressKeeper, trial_json
+from app.ensembles.retrospect import look_back
 from app.ensembles.self_report import self_report
 from app.errors import Malformed
 from app.events import EnsembleTrained, publish
@@ -52,6 +55,8 @@ def train_ensemble(job: JobContext) -> None:
     prefix = f"ensembles/{ensemble.id}/{job.token}"
     _store(services, f"{prefix}/ensemble.safetensors", sampled.save)
     _store(services, f"{prefix}/fitted.safetensors", fitted.save)
+    measure = partial(_measure, job, services, project, labels)
+    looked = look_back(job, services, project, ensemble, labels, fitted, sampled, candidates, prefix, measure)
     result = EnsembleResult(
         ensemble_id=ensemble.id,
         file_key=f"{prefix}/ensemble.safetensors",
@@ -66,6 +71,7 @@ def train_ensemble(job: JobContext) -> None:
         log_evidence=told.log_evidence,
         bound=told.bound,
         tuning=_tuning_json(tuned) if tuned is not None else None,
+        retrospect=looked,
         seconds=time.monotonic() - started,
     )
     outcome = {"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": metrics, **compiled}
@@ -189,7 +195,8 @@ def _measure(
             evaluation.add(ensemble.predict(x), torch.from_numpy(y).to(job.device))
             done += len(y)
             job.progress(done, labels.n_measure, "measuring")
-    metrics: dict[str, Any] = {**evaluation.result(), "measured_on": labels.measured_on}
+    errors = {name: error for name, error in evaluation.standard_errors().items() if math.isfinite(error)}
+    metrics: dict[str, Any] = {**evaluation.result(), **errors, "measured_on": labels.measured_on}
     if labels.measured_on == "holdout" and labels.n_measure < FEW:
         metrics["warning"] = (
             f"Measured on only {labels.n_measure} held-out rows; add a pool with purpose 'evaluation' to trust this."

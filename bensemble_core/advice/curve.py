@@ -52,12 +52,15 @@ class LearningCurve:
         error = self._error(n_labels)
         return _interval(1 - error if self.kind == "accuracy" else error, self.weight)
 
-    def gain(self, more: float) -> Interval:
-        """By how much the value improves with so many more labels than were measured: rising accuracy, falling error.
+    def gain(self, more: float, *, since: float | None = None) -> Interval:
+        """By how much the value improves with so many more labels: rising accuracy, falling error.
 
-        Never negative, by the law.
+        Than with `since` labels, by default the most that were measured. Never negative, by the law.
         """
-        return _interval(self.today - self._error(self.n_labels + more), self.weight)
+        start = self.n_labels if since is None else since
+        if not (start > 0 and more >= 0):
+            raise InvalidData(f"a gain is from a positive number of labels by so many more, got {start} and {more}")
+        return _interval(self._error(start) - self._error(start + more), self.weight)
 
     def needed(self, value: float, standard_error: float = 0.0) -> Interval:
         """How many labels reach a value that was measured with this standard error; infinite where none do."""
