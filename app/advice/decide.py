@@ -1,8 +1,9 @@
 """From figures to one sentence. The rules, in this order; the first that applies decides:
 
 1. No ensemble yet: label about 20 rows, then train.
-2. Relabel where the newest ensemble strongly contradicts at least 5 labels and 3 % of them, or where annotators
-   disagree without a majority on at least 5 rows and 10 % of those that several labelled.
+2. Relabel where the newest ensemble contradicts at least 3 labels, and 3 %, of those that it is surest of, unless it
+   predicts another class for a quarter of all labels, too many to judge them; or where annotators disagree without a
+   majority on at least 5 rows and 10 % of those that several labelled.
 3. Train where at least 5 labels, and 5 % of those there are, came since the newest ensemble, unless a training is
    queued or an open round will set one off.
 4. Stop where every row is labelled; where predictions are stable and 100 more labels are not expected to bring a clear
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from app.advice.schemas import Action, AgreementAdvice, CurveAdvice, DisagreementsAdvice, DoubtsAdvice, SavedAdvice
 
 FIRST_LABELS = 20
-FEWEST_DOUBTS, DOUBTED_SHARE = 5, 0.03
+FEWEST_DOUBTS, DOUBTED_SHARE, POOR_JUDGE = 3, 0.03, 0.25
 FEWEST_OPEN, OPEN_SHARE = 5, 0.1
 FEWEST_UNSEEN, UNSEEN_SHARE = 5, 0.05
 SMALL_ACCURACY, SMALL_RMSE = 0.005, 0.02  # the latter of today's value
@@ -44,8 +45,9 @@ def decide(facts: Facts) -> tuple[Action, str]:
     if not facts.has_ensemble:
         return _begin(facts)
     doubts, differing = facts.doubts, facts.disagreements
-    if doubts.n_strong >= max(FEWEST_DOUBTS, DOUBTED_SHARE * doubts.n_labels):
-        which = f"the newest ensemble contradicts {doubts.n_strong} of {doubts.n_labels} labels with confidence"
+    can_judge = doubts.n_other < POOR_JUDGE * doubts.n_labels
+    if can_judge and doubts.n_strong >= max(FEWEST_DOUBTS, DOUBTED_SHARE * doubts.n_sure):
+        which = f"the newest ensemble contradicts {doubts.n_strong} of the {doubts.n_sure} labels that it is surest of"
         return "relabel", f"Relabel before you label new rows: {which}, see `doubts`."
     if differing.n_open >= max(FEWEST_OPEN, OPEN_SHARE * differing.n_several):
         which = f"on {differing.n_open} of {differing.n_several} rows that several labelled annotators disagree"
@@ -100,14 +102,15 @@ def because(facts: Facts) -> list[str]:
     if saved.labels is not None:
         what = f"about {saved.labels} labels were saved" if saved.labels >= 0 else f"{-saved.labels} labels were lost"
         found.append(f"Against random rows {what} ({_between(saved.low, saved.high)}).")
+    elif saved.low is not None and saved.low > 0:
+        found.append(f"Against random rows at least {saved.low} labels were saved (95 %).")
     elif saved.reason:
         found.append(saved.reason)
     if facts.doubts.n:
-        chance = f", where chance would make {facts.doubts.expected:.1f}" if facts.doubts.expected is not None else ""
-        how = " (by an ensemble that learnt from them)" if facts.doubts.in_sample else ""
+        doubts, how = facts.doubts, " (by an ensemble that learnt from them)" if facts.doubts.in_sample else ""
         found.append(
-            f"{facts.doubts.n} of {facts.doubts.n_labels} labels are contradicted{how}, {facts.doubts.n_strong} of "
-            f"them strongly{chance}."
+            f"{doubts.n} of {doubts.n_labels} labels are in doubt{how}, {doubts.n_strong} of them among the "
+            f"{doubts.n_sure} that predictions are surest of."
         )
     if facts.disagreements.n:
         found.append(f"Annotators disagree on {facts.disagreements.n} of {facts.disagreements.n_several} rows.")

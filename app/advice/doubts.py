@@ -10,13 +10,13 @@ from app.advice.schemas import DoubtOut, DoubtsAdvice
 from app.db.tables import EnsembleResult, Label, PoolData
 from app.services import Services
 
-CONFIRMED = 2  # answers with the same label, of one or of several annotators: two heads are better than one
+CONFIRMED = 2  # answers with the same label, of one or of several annotators
 
 
 def read_doubts(services: Services, session: Session, newest: EnsembleResult | None) -> DoubtsAdvice:
     stored: dict[str, Any] = ((newest.retrospect or {}).get("doubts") or {}) if newest is not None else {}
     if newest is None or not stored:
-        return DoubtsAdvice(n=0, n_strong=0, n_labels=0, expected=None, in_sample=None, items=[])
+        return DoubtsAdvice(n=0, n_strong=0, n_labels=0, n_sure=0, n_other=0, expected=None, in_sample=None, items=[])
     by_pool: dict[str, dict[int, dict[str, Any]]] = {}
     for item in stored["items"]:
         by_pool.setdefault(item["pool_id"], {})[item["row"]] = item
@@ -39,6 +39,8 @@ def read_doubts(services: Services, session: Session, newest: EnsembleResult | N
         n=stored["n"] - settled,
         n_strong=stored["n_strong"] - settled_strong,
         n_labels=stored["n_rows"],
+        n_sure=stored["n_sure"],
+        n_other=stored["n_other"],
         expected=stored["expected"],
         in_sample=stored["in_sample"],
         items=kept,

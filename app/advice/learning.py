@@ -18,7 +18,8 @@ STABLE = {"kappa": 0.99, "concordance": 0.999}  # of numbers: they move by less 
 LAST = 3  # comparisons that have to reach it
 GROWTH = 1.1  # of the labels over these: predictions cannot change much while labels hardly do
 SHOWN = 10
-FAR = 20  # times the labels there are: beyond that a curve says no more than "many"
+REACH = 5  # times the labels of random rows: as far as their curve is carried on
+FAR = 20  # times the labels there are: an end beyond that is no bound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,17 +146,15 @@ def read_saved(project: Project, trained: list[Trained]) -> SavedAdvice:
         return SavedAdvice.of(reason=f"The values of random rows give no curve: {error}.")
     needed = curve.needed(today[0], math.sqrt(1 - SHARED) * today[1])
     n_labels = trained[-1].result.n_labels
-    ends = [round(end - n_labels) if end < FAR * n_labels else None for end in (needed.value, needed.low, needed.high)]
-    reason = None
-    if ends[0] is None:
-        reason = f"By their curve, random rows would need more than {FAR} times as many labels for this {metric}."
-    return SavedAdvice(
-        labels=ends[0],
-        low=ends[1],
-        high=ends[2],
-        random_needs=None if ends[0] is None else round(needed.value),
-        reason=reason,
-    )
+    low, high = (round(end - n_labels) if end < FAR * n_labels else None for end in (needed.low, needed.high))
+    if needed.value > REACH * curve.n_labels:
+        reason = (
+            f"The curve of {curve.n_labels} labels of random rows cannot be carried on to this {metric}: beyond "
+            f"{REACH} times as many labels only the lower end is known."
+        )
+        return SavedAdvice.of(low=low, reason=reason)
+    value = round(needed.value)
+    return SavedAdvice.of(labels=value - n_labels, low=low, high=high, random_needs=value)
 
 
 def _error_of(metric: str, point: dict[str, Any]) -> tuple[float, float]:

@@ -79,9 +79,7 @@ class DoubtOut(Out):
     probability: float | None = Field(description="Of the predicted class; null of numbers.")
     label_probability: float | None = Field(description="Of the label; null of numbers.")
     distance: float | None = Field(description="Of numbers: |label − predicted| in standard deviations; else null.")
-    is_strong: bool = Field(
-        description="Of classes: the label's probability is below 0.15 and the other's at least 0.6; of numbers all."
-    )
+    is_strong: bool = Field(description="The row is one of those that predictions are surest of; see `n_sure`.")
     annotators: list[str] = Field(description="Who gave this label, as far as they said their names.")
 
 
@@ -92,8 +90,12 @@ class DoubtsAdvice(Out):
     n: int
     n_strong: int
     n_labels: int = Field(description="Labels that were looked at.")
+    n_sure: int = Field(
+        description="Of these, the 30 % that predictions are surest of: doubts there are strong. Of numbers all."
+    )
+    n_other: int = Field(description="Labels for which another class is predicted, doubted or not.")
     expected: Result = Field(
-        description="Strong doubts that chance would make if all labels were right and predictions calibrated."
+        description="Strong doubts that there would be if all labels were right and predictions calibrated."
     )
     in_sample: bool | None = Field(
         description="True: by predictions of an ensemble that learnt from these labels, which finds fewer. False: by "

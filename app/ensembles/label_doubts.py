@@ -47,8 +47,9 @@ def doubt_labels(
             item |= {"label": np.asarray(said[row], dtype=float).tolist(), "predicted": found.predicted[i].tolist()}
             item |= {"distance": float(found.score[i])}
         items.append(item)
-    counts = {"n_rows": len(places), "n": len(found), "n_strong": int(found.is_strong.sum())}
-    return {"in_sample": kept is None, **counts, "expected": found.expected, "items": items}
+    counts = {"n_rows": len(places), "n": len(found), "n_strong": int(found.is_strong.sum()), "n_sure": found.n_sure}
+    n_other = int((mean.argmax(1) != targets).sum()) if is_classes else len(found)
+    return {"in_sample": kept is None, **counts, "n_other": n_other, "expected": found.expected, "items": items}
 
 
 def _predict(

@@ -50,6 +50,7 @@ def look_back(
     doubts = doubt_labels(services, project, labels, fitted, members)
     known = (earlier[2] or {}).get("control") if earlier is not None else None
     control = random_control(job, services, project, ensemble, labels, fitted, candidates, measure, known)
+    job.progress(1, 1, "compared")
     found: dict[str, Any] = storable({"agreement": agreement, "doubts": doubts, "control": control})
     return found
 

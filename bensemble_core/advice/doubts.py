@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bensemble_core.errors import InvalidData
 
-LABEL_BELOW, OTHER_ABOVE = 0.15, 0.6  # of probabilities, where a doubt is strong
+SURE = 0.3  # share of the rows: those that predictions are surest of
 FAR = 4.0  # standard deviations
 
 
@@ -20,8 +20,9 @@ class Doubts:
     rows: NDArray[np.int64]  # [K]
     predicted: NDArray[Any]  # [K] class, or mean [K] or [K, T]
     score: NDArray[np.float64]  # [K] by which they are ordered: a difference of probabilities, or standard deviations
-    is_strong: NDArray[np.bool_]  # [K]
-    expected: float  # strong doubts that chance would make, if every label were right and predictions calibrated
+    is_strong: NDArray[np.bool_]  # [K] of rows that predictions are sure of
+    n_sure: int  # rows that could be doubted strongly
+    expected: float  # strong doubts that there would be if every label were right and predictions calibrated
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -31,14 +32,18 @@ def doubt_labels(probabilities: ArrayLike, labels: ArrayLike) -> Doubts:
     """Labels that a class other than theirs contradicts, by confident learning (Northcutt et al. 2021).
 
     t_c, the mean probability of c over the rows labelled c, is what a right label of c usually gets. A row labelled y
-    is doubted where p_y < t_y and a class k has p_k ≥ t_k and p_k > p_y; the worst has the largest p_k − p_y. The
-    doubt is strong where p_y < 0.15 and p_k ≥ 0.6: this leaves out rows on which the ensemble is not sure itself, of
-    which a task with noisy classes has many (of 300 rows, 72 % predicted right and none mislabelled, 38 and 39 were
-    doubted, 6 and 7 of them strongly). `expected` is how many strong doubts there would be at most if the labels came
-    from these probabilities: Σ_n Σ_c p_nc over classes with p_nc < 0.15 of rows where another has at least 0.6.
+    is doubted where p_y < t_y and a class k has p_k ≥ t_k and p_k > p_y; the worst has the largest p_k − p_y.
+
+    The doubt is strong where the row is among the 30 % that predictions are surest of (the largest max_c p_c) and their
+    class is not y; `expected` is Σ (1 − max_c p_c) over these. Wrong labels are everywhere, hard rows are seldom among
+    them: of 160 to 200 rows of digits and breast cancer, chosen at random or by margin, 0 to 2 right labels were
+    doubted strongly, and with 5 % of the labels changed 1 to 10, of which 28 of 32 were changed ones. Where a model is
+    often wrong (three classes, 70 % predicted right) it were 2 to 8 with right labels: one that contradicts a quarter
+    of all labels cannot judge them. That there are more than `expected` tells little: calibrated on labels of which
+    some are wrong, probabilities expect wrong ones.
 
     probabilities [N, C] of rows by a model that did not learn from their labels, labels [N] class indices. A class
-    without rows is never a contradiction.
+    without rows is a contradiction only where predictions are sure of it.
     """
     p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
     if p.ndim != 2 or y.shape != p.shape[:1]:
@@ -50,20 +55,22 @@ def doubt_labels(probabilities: ArrayLike, labels: ArrayLike) -> Doubts:
     np.divide(np.bincount(y, own, minlength=p.shape[1]), counts, out=usual, where=counts > 0)
     rivals = np.where(p >= usual, p, -1.0)
     rivals[rows, y] = -1.0
-    rival = rivals.argmax(1)
-    above = rivals[rows, rival]
-    found = np.flatnonzero((own < usual[y]) & (above > own))
-    margin = above[found] - own[found]
+    sure = np.argsort(-p.max(1), kind="stable")[: math.ceil(SURE * len(p))]
+    is_strong = np.zeros(len(p), dtype=bool)
+    is_strong[sure] = p[sure].argmax(1) != y[sure]
+    rival = np.where(is_strong, p.argmax(1), rivals.argmax(1))
+    is_doubted = is_strong | ((own < usual[y]) & (rivals.max(1) > own))
+    found = np.flatnonzero(is_doubted)
+    margin = p[found, rival[found]] - own[found]
     order = np.argsort(-margin, kind="stable")
     found = found[order]
-    strong = (own[found] < LABEL_BELOW) & (above[found] >= OTHER_ABOVE)
-    unlikely = np.where((p < LABEL_BELOW) & (p.max(1, keepdims=True) >= OTHER_ABOVE), p, 0.0)
     return Doubts(
         rows=found,
         predicted=rival[found],
         score=margin[order],
-        is_strong=strong,
-        expected=float(unlikely.sum()),
+        is_strong=is_strong[found],
+        n_sure=len(sure),
+        expected=float((1 - p[sure].max(1)).sum()),
     )
 
 
@@ -86,5 +93,6 @@ def doubt_numbers(y: ArrayLike, means: ArrayLike, variances: ArrayLike) -> Doubt
         predicted=mean[found],
         score=distance[found],
         is_strong=np.ones(len(found), dtype=bool),
+        n_sure=len(target),
         expected=each.size * math.erfc(FAR / math.sqrt(2)),
     )

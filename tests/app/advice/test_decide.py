@@ -30,8 +30,16 @@ def agreement(mean: float | None, *, is_stable: bool = False) -> AgreementAdvice
     return AgreementAdvice(**figures, mean_of_last_three=mean, is_stable=is_stable)
 
 
-def doubts(n_strong: int) -> DoubtsAdvice:
-    return DoubtsAdvice(n=n_strong, n_strong=n_strong, n_labels=200, expected=1.0, in_sample=False, items=[])
+def doubts(n_strong: int, n_other: int = 10) -> DoubtsAdvice:
+    figures: dict[str, Any] = {
+        "n_labels": 200,
+        "n_sure": 60,
+        "n_other": n_other,
+        "expected": 1.0,
+        "in_sample": False,
+        "items": [],
+    }
+    return DoubtsAdvice(n=n_strong, n_strong=n_strong, **figures)
 
 
 def differing(n_open: int) -> DisagreementsAdvice:
@@ -57,8 +65,9 @@ FACTS = Facts(
     ("changes", "action"),
     [
         ({}, "label"),
-        ({"doubts": doubts(5)}, "label"),  # 3 % of 200 are 6
-        ({"doubts": doubts(6)}, "relabel"),
+        ({"doubts": doubts(2)}, "label"),
+        ({"doubts": doubts(3)}, "relabel"),
+        ({"doubts": doubts(5, n_other=50)}, "label"),  # a model that is too often wrong to judge
         ({"disagreements": differing(5)}, "label"),
         ({"disagreements": differing(6)}, "relabel"),
         ({"n_unseen": 9}, "label"),
