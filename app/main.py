@@ -11,6 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 import bensemble_core as bc
 from app import listeners  # noqa: F401 (who stores a pool publishes it)
+from app.advice import routes as advice
 from app.backtests import routes as backtests
 from app.ensembles import routes as ensembles
 from app.experiments import catalogue
@@ -43,7 +44,7 @@ from app.web.watcher import Watcher
 
 ROUTERS = (
     *(projects.router, pools.router, labels.router, ensembles.router, ensembles.of_projects),
-    *(rankings.router, rounds.router, labels.of_rounds, schedules.router, backtests.router),
+    *(rankings.router, rounds.router, labels.of_rounds, schedules.router, backtests.router, advice.router),
     *(catalogue.router, experiments.router),
     *(sessions.router, proposals.router, observations.router, simulations.router),
     *(jobs.router, keys.router, methods.router, housekeeping.router, health.router),
@@ -64,6 +65,7 @@ What should we label next? Send your unlabelled rows, get them back in the order
 
 Rounds (`/rounds`) hand the ranked rows out to annotators and train when all are done; schedules train by themselves.
 Backtests (`/backtests`) play strategies on labels that you have, and say which one saves most.
+`GET /v1/projects/{id}/advice` says whether to go on, to relabel, to train or to stop, and why.
 
 **Experiments** are for what is measured, not labelled: `POST /v1/experiments` states a model, a prior and a space of
 designs; `POST /v1/experiments/{id}/sessions` opens a session; `POST /v1/sessions/{id}/proposals` says what to run

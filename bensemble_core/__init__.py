@@ -5,7 +5,7 @@ Experimental design, with a stated likelihood instead of a network, is in `desig
 
 from importlib.metadata import PackageNotFoundError, version
 
-from bensemble_core import acquisition, design, plots
+from bensemble_core import acquisition, advice, design, plots
 from bensemble_core.acquisition import ACQUISITIONS, SELECTIONS
 from bensemble_core.backtesting.backtest import Backtest, backtest
 from bensemble_core.backtesting.curves import BacktestRun
@@ -160,6 +160,7 @@ __all__ = [
     "Tuned",
     "Uncertainty",
     "acquisition",
+    "advice",
     "backtest",
     "calibrate",
     "calibration",

@@ -35,6 +35,7 @@ from bensemble_core.types import (
     Evidence,
     FitsSplits,
     FunctionSpace,
+    HoldsOut,
     Likelihood,
     Posterior,
     Prior,
@@ -187,6 +188,15 @@ class Fitted(Described):
         if data is None and self.n_latest is not None:
             rows = rows.take(slice(-self.n_latest, None))
         return encoded(self.posterior, self.problem, rows, _device(self.state))
+
+    def held_out(self) -> tuple[Predictive, Tensor] | None:
+        """What was predicted of the rows it was fitted to while they were held out, where the method keeps it (auto).
+
+        Predictions of all N rows in their order, as one member, and a mask [N] of those that were held out at all.
+        """
+        if not isinstance(self.posterior, HoldsOut):
+            return None
+        return self.posterior.held_out(self.problem, self.state)
 
     @property
     def log_evidence(self) -> float:

@@ -141,6 +141,7 @@ class EnsembleResult(Base):
     log_evidence: Mapped[float | None] = mapped_column(Float)
     bound: Mapped[float | None] = mapped_column(Float)
     tuning: Mapped[dict[str, Any] | None]  # {metric, trials, chosen}; null where nothing was searched
+    retrospect: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)  # see `ensembles.retrospect`; it is long
     seconds: Mapped[float] = mapped_column(Float)
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
 

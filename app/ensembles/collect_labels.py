@@ -45,10 +45,14 @@ class Snapshot:
 
 def is_held_out(pool_id: str, rows: np.ndarray[Any, np.dtype[np.int64]], share: float) -> np.ndarray[Any, Any]:
     """A fixed pseudo-random share of a pool's rows, by a hash of pool and row: the same in every training."""
-    salt = np.uint64(int.from_bytes(hashlib.sha256(pool_id.encode()).digest()[:8], "big"))
+    return (hash_rows(pool_id, rows) >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
+
+
+def hash_rows(name: str, rows: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """64 mixed bits of each row of what has this name."""
+    salt = np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
     with np.errstate(over="ignore"):
-        mixed = mix((rows.astype(np.uint64) + np.uint64(1)) * np.uint64(GAMMA) ^ salt)
-    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
+        return mix((rows.astype(np.uint64) + np.uint64(1)) * np.uint64(GAMMA) ^ salt)
 
 
 def collect_labels(session: Session, project: Project, watermark: int, *, with_tasks: bool = False) -> Snapshot:
@@ -81,7 +85,7 @@ def collect_labels(session: Session, project: Project, watermark: int, *, with_t
         rows, values = consensus.labelled_rows(session, pool.id, kind=kind, watermark=watermark)
         if len(rows):
             tasks.append(Part(data=data, rows=rows, values=values))
-    digest = _digest(project, [*train, *tasks])
+    digest = digest_of(project, [*train, *tasks])
     return Snapshot(train=train, measure=measure, measured_on=measured_on, tasks=tasks, digest=digest)
 
 
@@ -105,14 +109,25 @@ def sample_unlabelled(
     return rows.reshape(len(rows), *project.input["shape"])
 
 
-def _digest(project: Project, parts: list[Part]) -> str:
-    """SHA-256 over pools, rows and labels learnt from: equal digests mean equal training data."""
+def digest_of(project: Project, parts: list[Part]) -> str:
+    """SHA-256 over pools, rows and labels: equal digests of what is learnt from mean equal training data."""
     sha = hashlib.sha256()
     for part in parts:
         sha.update(part.data.pool_id.encode())
         sha.update(np.ascontiguousarray(part.rows).tobytes())
         sha.update(np.ascontiguousarray(to_targets(project.task, part.values)).tobytes())
     return sha.hexdigest()
+
+
+def take(parts: list[Part], places: np.ndarray[Any, np.dtype[np.int64]]) -> list[Part]:
+    """Some of the rows of all parts, by their places in these, which are rising."""
+    taken, start = [], 0
+    for part in parts:
+        own = places[(places >= start) & (places < start + len(part.rows))] - start
+        start += len(part.rows)
+        if len(own):
+            taken.append(Part(data=part.data, rows=part.rows[own], values=[part.values[i] for i in own]))
+    return taken
 
 
 def gather(

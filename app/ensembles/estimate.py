@@ -20,7 +20,6 @@ from app.ensembles.collect_labels import Snapshot
 from app.ensembles.known_picks import KnownPicks, known_picks
 from app.projects.targets import to_targets
 from app.queue.context import storable
-from bensemble_core.posteriors.auto.kept import held_out
 from bensemble_core.predictive.lure import Draws, MeanEstimate, Range, lure_rounds, mean_loss
 
 FEWEST = 10  # picks of known probability from which something is said of the pool
@@ -72,7 +71,7 @@ def estimate(
 
 
 def _losses(project: Project, labels: Snapshot, fitted: "bc.Fitted") -> _Losses | None:
-    kept = held_out(fitted.problem, fitted.state)
+    kept = fitted.held_out()
     if kept is None or kept[0].n_rows != labels.n_train:
         return None
     predictive, was_held_out = kept

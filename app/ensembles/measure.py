@@ -1,5 +1,6 @@
 """How well a trained ensemble does: on the rows that are there to be measured on, and by its labels alone."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,7 @@ def measure(
     watermark: int,
 ) -> dict[str, Any]:
     """The metrics of an ensemble, ready for the database."""
-    metrics = _measured(job, services, project, labels, calibrated)
+    metrics = measure_rows(job, services, project, labels, calibrated)
     if (told := calibrated.told()) is not None:
         metrics["calibration"] = told
     with job.database.read() as session:
@@ -43,7 +44,7 @@ def measure(
     return storable(metrics)  # type: ignore[no-any-return]
 
 
-def _measured(
+def measure_rows(
     job: JobContext, services: Services, project: Project, labels: Snapshot, calibrated: Calibrated
 ) -> dict[str, Any]:
     """Of the calibrated predictions, and beside them what calibration changes, as it was before."""
@@ -72,7 +73,8 @@ def _measured(
                     evaluation.add(own(predicted.take(rows)), answers[rows])
             done += len(y)
             job.progress(done, labels.n_measure, "measuring")
-    metrics: dict[str, Any] = {**evaluation.result(), "measured_on": labels.measured_on}
+    errors = {name: error for name, error in evaluation.standard_errors().items() if math.isfinite(error)}
+    metrics: dict[str, Any] = {**evaluation.result(), **errors, "measured_on": labels.measured_on}
     if calibration is not None:
         metrics["uncalibrated"] = {name: value for name, value in before.result().items() if name in UNCALIBRATED}
     if project.task["kind"] == "classification":

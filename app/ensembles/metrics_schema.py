@@ -106,6 +106,7 @@ class Metrics(TypedDict, total=False):
     measured_on: Annotated[str, Field(description="evaluation | holdout | none")]
     warning: Annotated[str, Field(description="Why not to rely on these figures.")]
     accuracy: Result
+    accuracy_se: Annotated[Result, Field(description="Standard error; likewise `nll_se`, `brier_se`, `rmse_se`.")]
     nll: Result
     ece: Annotated[Result, Field(description="Expected calibration error, 15 bins of confidence.")]
     brier: Result

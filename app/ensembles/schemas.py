@@ -79,7 +79,8 @@ class EnsembleOut(Out):
     watermark: int | None = Field(description="Number of the newest label event it saw.")
     snapshot_hash: str | None = Field(description="SHA-256 over exactly the rows and labels it saw.")
     metrics: Metrics | None = Field(
-        description="How well it does. `classes` and `confusion` are left out of lists, the learning curve and jobs."
+        description="How well it does, with standard errors, `accuracy_se` and the like. `classes` and `confusion` are "
+        "left out of lists, the learning curve and jobs."
     )
     diagnostics: DiagnosticsOut | None = Field(description="Null of a method that does not tell.")
     log_evidence: Result = Field(
@@ -143,6 +144,10 @@ class CurvePoint(Out):
     version: int
     n_labels: int
     metrics: Metrics
+    control: list[dict[str, Any]] = Field(
+        description="What random rows alone would have given: the same metrics of the project's posterior, trained on "
+        "`n_labels` labels that are a random sample of the pool. Empty where that is not known; advice says why."
+    )
     origin: str
     created_at: datetime
 

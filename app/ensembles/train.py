@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,11 +11,12 @@ import torch
 import bensemble_core as bc
 from app.db import pools
 from app.db.tables import Ensemble, EnsembleResult, PoolData, Project
-from app.ensembles.calibrate import calibrate_ensemble
+from app.ensembles.calibrate import Calibrated, calibrate_ensemble
 from app.ensembles.collect_labels import Snapshot, collect_labels, gather, sample_unlabelled
 from app.ensembles.keep_progress import ProgressKeeper, trial_json
-from app.ensembles.measure import measure
+from app.ensembles.measure import measure, measure_rows
 from app.ensembles.metrics_schema import without_classes
+from app.ensembles.retrospect import look_back
 from app.ensembles.self_report import self_report
 from app.errors import Malformed
 from app.events import EnsembleTrained, publish
@@ -71,6 +72,12 @@ def train_ensemble(job: JobContext) -> None:
     prefix = f"ensembles/{ensemble.id}/{job.token}"
     _store(services, f"{prefix}/ensemble.safetensors", sampled.save)
     _store(services, f"{prefix}/fitted.safetensors", fitted.save)
+
+    def measured(other: "bc.Ensemble") -> dict[str, Any]:
+        other = other if calibrate else replace(other, calibration=None)
+        return measure_rows(job, services, project, labels, Calibrated(ensemble=other, way="own folds"))
+
+    looked = look_back(job, services, project, ensemble, labels, fitted, sampled, candidates, prefix, measured)
     result = EnsembleResult(
         ensemble_id=ensemble.id,
         file_key=f"{prefix}/ensemble.safetensors",
@@ -85,6 +92,7 @@ def train_ensemble(job: JobContext) -> None:
         log_evidence=told.log_evidence,
         bound=told.bound,
         tuning=_tuning_json(tuned) if tuned is not None else None,
+        retrospect=looked,
         seconds=time.monotonic() - started,
     )
     outcome = {"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": without_classes(metrics), **compiled}

@@ -1,8 +1,12 @@
 """Ensembles, predictions and the learning curve as the API shows them."""
 
+import math
+from typing import Any
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+import bensemble_core as bc
 from app.db import projects
 from app.db.tables import Ensemble, EnsembleResult, Prediction, PredictionResult, Project
 from app.ensembles.metrics_schema import without_classes
@@ -60,14 +64,25 @@ def prediction_page(
 
 def learning_curve(session: Session, project_id: str) -> LearningCurve:
     query = (
-        select(Ensemble, EnsembleResult)
+        select(Ensemble, EnsembleResult, EnsembleResult.retrospect["control"]["points"])
         .join(EnsembleResult, EnsembleResult.ensemble_id == Ensemble.id)
         .where(Ensemble.project_id == project_id)
         .order_by(Ensemble.version)
     )
     points = [
-        CurvePoint.of(result, ensemble, metrics=without_classes(result.metrics))
-        for ensemble, result in session.execute(query)
+        CurvePoint.of(result, ensemble, metrics=with_errors(without_classes(result.metrics)), control=control or [])
+        for ensemble, result, control in session.execute(query)
     ]
     measured = points[-1].metrics.get("measured_on", "none") if points else "none"
     return LearningCurve(metric_set=measured, points=points)
+
+
+def with_errors(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Metrics of older trainings have no standard errors: of an accuracy it is the binomial one, of an RMSE that of
+    Gaussian errors."""
+    n = metrics.get("n", 0)
+    if n and "accuracy" in metrics:
+        return {"accuracy_se": bc.advice.binomial_error(metrics["accuracy"], n), **metrics}
+    if n and metrics.get("rmse") is not None:
+        return {"rmse_se": metrics["rmse"] / math.sqrt(2 * n), **metrics}
+    return metrics

@@ -213,6 +213,7 @@ class Evaluation:
     n: int = 0
     n_values: int = 0  # rows × outputs
     sums: dict[str, float] = field(default_factory=dict)
+    squares: dict[str, float] = field(default_factory=dict)  # of a row's mean over outputs
     bins: Tensor = field(default_factory=lambda: torch.zeros(3, N_BINS, dtype=torch.float64))
     counts: ClassCounts = field(default_factory=ClassCounts)
 
@@ -233,6 +234,8 @@ class Evaluation:
             rows["nll"] = -predictive.log_prob(y)
         for name, values in rows.items():
             self.sums[name] = self.sums.get(name, 0.0) + float(values.double().sum())
+            by_row = values.double() if values.ndim == 1 else values.double().mean(1)
+            self.squares[name] = self.squares.get(name, 0.0) + float(by_row.square().sum())
         self.family = predictive.family
         self.n += predictive.n_rows
         self.n_values += next(iter(rows.values())).numel()
@@ -246,6 +249,21 @@ class Evaluation:
         error, score = math.sqrt(self.sums["rmse"] / self.n_values), self.sums["crps"] / self.n_values
         intervals = {k: v / self.n_values for k, v in self.sums.items() if k in ("coverage", "width")}
         return {"n": self.n, "rmse": error, "nll": nll_mean, "crps": score, **intervals}
+
+    def standard_errors(self) -> dict[str, float]:
+        """Standard errors {accuracy_se, nll_se, brier_se} or {rmse_se, nll_se, crps_se} of what `result` says.
+
+        Of a mean over n independent rows √(Var / n), with variances of the rows (divided by n); that of the RMSE is
+        the mean square's over 2 RMSE. NaN where a metric is infinite.
+        """
+        _require_rows(self.n)
+        found = {}
+        for name in self.sums:
+            mean = self.sums[name] / (self.n if name == "nll" else self.n_values)
+            variance = max(0.0, self.squares[name] / self.n - mean**2) if math.isfinite(mean) else math.nan
+            error = math.sqrt(variance / self.n)
+            found[f"{name}_se"] = error / (2 * math.sqrt(mean)) if name == "rmse" and mean > 0 else error
+        return found
 
     def reliability(self) -> Reliability:
         """The bins behind `ece`, of class predictions."""

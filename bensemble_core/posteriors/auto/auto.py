@@ -12,7 +12,8 @@ from bensemble_core.likelihoods import Categorical, Gaussian
 from bensemble_core.models import Default, ModelSpec
 from bensemble_core.options import STRICT
 from bensemble_core.posteriors.auto import classes, folded_networks, numbers
-from bensemble_core.posteriors.auto.kept import CHOICE, DIAGNOSTICS
+from bensemble_core.posteriors.auto.kept import CHOICE, DIAGNOSTICS, held_out
+from bensemble_core.predictive import Predictive
 from bensemble_core.priors import DEFAULT_PRIOR
 from bensemble_core.randomness import draw_seed
 from bensemble_core.types import Aim, Data, Diagnostics, Over, Problem, Report, Shapes, Tensors, silent
@@ -121,6 +122,15 @@ class Auto:
         """The figures that the choice was made by."""
         found = {k.removeprefix(DIAGNOSTICS): float(v[0]) for k, v in state.items() if k.startswith(DIAGNOSTICS)}
         return Diagnostics(values=found)
+
+    def held_out(self, problem: Problem, state: Tensors) -> tuple[Predictive, Tensor]:
+        """Calibrated predictions of every row by what was fitted without it, in the units of y."""
+        return held_out(problem, state)
+
+    @staticmethod
+    def is_small(state: Tensors) -> bool:
+        """Whether kernels or Gaussian processes were fitted, not networks: some hundred rows take about a second."""
+        return _way_of(state) != "networks"
 
     def _way(self, problem: Problem, data: Data) -> str:
         model = problem.model

@@ -22,11 +22,9 @@ def figures(values: Mapping[str, float], like: Tensor) -> dict[str, Tensor]:
     return {DIAGNOSTICS + name: like.new_tensor([value]) for name, value in values.items()}
 
 
-def held_out(problem: Problem, state: Tensors) -> tuple[Predictive, Tensor] | None:
+def held_out(problem: Problem, state: Tensors) -> tuple[Predictive, Tensor]:
     """What was predicted of each training row by models that had not seen it, in the units of y, and which rows were
-    held out at all [N]; None of a state that keeps no such predictions."""
-    if FOLDS not in state:
-        return None
+    held out at all [N]."""
     if HELD_OUT in state:
         predictive: Predictive = CategoricalPredictive(logits=state[HELD_OUT][None])
     else:

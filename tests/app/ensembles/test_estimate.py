@@ -8,7 +8,6 @@ import pytest
 import bensemble_core as bc
 from app.db.label_history import label_history
 from app.db.tables import EnsembleResult
-from bensemble_core.posteriors.auto.kept import held_out
 from tests.app.conftest import Service
 from tests.app.test_loop import train
 from tests.app.working import on_sqlite
@@ -61,7 +60,7 @@ class Loop:
             history = label_history(session, self.pool, kind=self.project["task"]["kind"], watermark=stored.watermark)
         fitted = bc.load(self.service.services.objects.local_path(stored.fitted_key))
         assert isinstance(fitted, bc.Fitted)
-        kept = held_out(fitted.problem, fitted.state)
+        kept = fitted.held_out()
         assert kept is not None
         rows = sorted(
             row for row in history.settled_at(stored.watermark).tolist() if row != getattr(self, "skipped", -1)

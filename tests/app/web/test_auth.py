@@ -41,6 +41,7 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/projects/{project_id}/changes"): "read",
     ("POST", "/v1/projects/{project_id}/current"): "write",
     ("GET", "/v1/projects/{project_id}/learning-curve"): "read",
+    ("GET", "/v1/projects/{project_id}/advice"): "read",
     ("POST", "/v1/projects/{project_id}/pools"): "write",
     ("GET", "/v1/projects/{project_id}/pools"): "read",
     ("PUT", "/v1/pools/{pool_id}/data"): "write",

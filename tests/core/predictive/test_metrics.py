@@ -154,3 +154,26 @@ def test_an_evaluation_without_rows_or_of_two_families_is_refused() -> None:
     mixed.add(FOUR, LABELS)
     with pytest.raises(InvalidData, match="categorical"):
         mixed.add(*gaussian())
+
+
+def test_standard_errors_are_those_of_the_mean_over_rows_however_they_come() -> None:
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 50, 4, generator=rng, dtype=torch.float64)
+    y = torch.randint(4, (50,), generator=rng)
+    classes = CategoricalPredictive(logits=logits)
+    hits = (classes.mean().argmax(-1) == y).double()
+    evaluation = metrics.Evaluation()
+    for rows in (torch.arange(20), torch.arange(20, 50)):
+        evaluation.add(classes.take(rows), y[rows])
+    found = evaluation.standard_errors()
+    assert set(found) == {"accuracy_se", "nll_se", "brier_se"}
+    assert found["accuracy_se"] == pytest.approx(math.sqrt(float(hits.mean() * (1 - hits.mean())) / 50))
+    assert found["nll_se"] == pytest.approx(float(classes.log_prob(y).std(correction=0)) / math.sqrt(50))
+    means = torch.randn(2, 40, 3, generator=rng, dtype=torch.float64)
+    numbers = GaussianPredictive(means=means, variances=torch.ones_like(means))
+    targets = torch.randn(40, 3, generator=rng, dtype=torch.float64)
+    evaluation = metrics.Evaluation()
+    evaluation.add(numbers, targets)
+    squares = (numbers.mean() - targets).square().mean(1)
+    expected = float(squares.std(correction=0)) / math.sqrt(40) / (2 * float(squares.mean().sqrt()))
+    assert evaluation.standard_errors()["rmse_se"] == pytest.approx(expected)
