@@ -192,7 +192,7 @@ class Fitted(Described):
     def held_out(self) -> tuple[Predictive, Tensor] | None:
         """What was predicted of the rows it was fitted to while they were held out, where the method keeps it (auto).
 
-        Predictions of all N rows in their order, as one member, and a mask [N] of those that were held out at all.
+        Predictions of all N rows in their order, and a mask [N] of those that were held out at all.
         """
         if not isinstance(self.posterior, HoldsOut):
             return None

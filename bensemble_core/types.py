@@ -368,7 +368,7 @@ class HoldsOut(Protocol):
     """A posterior that keeps what it predicted of its rows while they were held out: `Fitted.held_out` gives it."""
 
     def held_out(self, problem: Problem, state: Tensors) -> tuple[Predictive, Tensor]:
-        """Predictions of all rows in the order of the data, as one member, and which rows were held out: [N] bool."""
+        """Predictions of all rows in the order of the data, and which rows were held out: [N] bool."""
         ...
 
 

@@ -12,6 +12,7 @@ from app.services import Services
 
 KEPT = 200
 IN_SAMPLE_ROWS = 20_000  # at most, spread evenly, where training rows have to be predicted for this
+ONE_SD_BELOW = 0.15865525  # the share of a Gaussian below it
 ROWS_AT_ONCE = 4096
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -64,8 +65,10 @@ def _predict(
 
 
 def _moments(predictive: "bc.Predictive") -> tuple[Floats, Floats]:
-    """Class probabilities [N, C], or means and variances of y [N] or [N, T]."""
+    """Class probabilities [N, C], or means and variances of y [N] or [N, T], these by the quantiles that a Gaussian has
+    one sd away: a broad member of small weight, which expects far labels, is not to excuse them."""
     mean = predictive.mean().cpu().double().numpy()
     if isinstance(predictive, bc.GaussianPredictive):
-        return mean, predictive.variance().cpu().double().numpy()
+        low, high = predictive.quantile((ONE_SD_BELOW, 1 - ONE_SD_BELOW)).cpu().double().numpy()
+        return mean, np.square((high - low) / 2)
     return mean, mean * (1 - mean)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from bensemble_core.predictive import CategoricalPredictive, GaussianPredictive, Predictive
@@ -12,6 +13,7 @@ FOLDS = "folds/index"  # [N] in which fold a row was held out; −1: in none
 HELD_OUT = "folds/log_probs"  # [N, C] calibrated log-probabilities of every row when it was held out; 0 if never
 HELD_OUT_MEANS = "folds/means"  # [N, T] and the same of numbers, in standardised units
 HELD_OUT_VARIANCES = "folds/variances"  # [N, T] of y, not of the function
+HELD_OUT_BROAD = "folds/broad"  # [N, T] the variance of the broad member, where there is one, about the same means
 LOG_WEIGHTS = "stack/log_weights"  # [M] of members, or [F] of families
 CALIBRATION = "calibration/scale"  # [1]
 DIAGNOSTICS = "diagnostics/"
@@ -31,7 +33,13 @@ def held_out(problem: Problem, state: Tensors) -> tuple[Predictive, Tensor]:
         means, variances = state[HELD_OUT_MEANS], state[HELD_OUT_VARIANCES]
         shift, unit = (means.new_tensor(getattr(problem.likelihood, name)) for name in ("mean", "scale"))
         means, variances = means * unit + shift, variances * unit.square()
+        parts, log_weights = [variances], None
+        if HELD_OUT_BROAD in state:
+            parts.append(state[HELD_OUT_BROAD] * unit.square())
+            share = state[LOG_WEIGHTS][-1].exp()
+            log_weights = torch.stack([1 - share, share]).log().to(means)
+        both = torch.stack(parts)  # [1 or 2, N, T]
         if means.shape[1] == 1:
-            means, variances = means[:, 0], variances[:, 0]
-        predictive = GaussianPredictive(means=means[None], variances=variances[None])
+            means, both = means[:, 0], both[..., 0]
+        predictive = GaussianPredictive(means=means.expand_as(both), variances=both, log_weights=log_weights)
     return predictive, state[FOLDS] >= 0

@@ -20,6 +20,7 @@ from bensemble_core.posteriors.auto.kept import (
     CALIBRATION,
     DIAGNOSTICS,
     FOLDS,
+    HELD_OUT_BROAD,
     HELD_OUT_MEANS,
     HELD_OUT_VARIANCES,
     LOG_WEIGHTS,
@@ -78,18 +79,24 @@ def fit(problem: Problem, data: Data, *, seed: int, report: Report) -> dict[str,
         mixture = GaussianPredictive(means=left_out, variances=spread, log_weights=shares.log())
         # rows that had a part in choosing the hyper-parameters flatter them: never narrower by their word
         s = float(learn_from_few([(mixture, y)], row_weights=[weighed], least=1).scale)
-    of = shares[:, None, None]
-    mean = (of * left_out).sum(0)
-    variance = s**2 * (of * (spread + (left_out - mean).square())).sum(0)
+    of = (shares[: len(parts)] / shares[: len(parts)].sum())[:, None, None]
+    mean = (of * left_out[: len(parts)]).sum(0)
+    variance = s**2 * (of * (spread + (left_out - mean).square())[: len(parts)]).sum(0)
+    kept = {HELD_OUT_MEANS: mean, HELD_OUT_VARIANCES: variance}
+    log_p = log_normal(y, mean, variance)
+    if len(shares) > len(parts):
+        kept[HELD_OUT_BROAD] = s**2 * spread[-1]
+        log_p = torch.logaddexp(
+            (1 - shares[-1]).log() + log_p, shares[-1].log() + log_normal(y, mean, kept[HELD_OUT_BROAD])
+        )
     told |= {f"{name}_share": float(share) for name, share in zip(_families(problem), shares, strict=True)}
-    told |= {"stretch": s, "held_out_nll": float(-log_normal(y, mean, variance).mean())}
+    told |= {"stretch": s, "held_out_nll": float(-log_p.mean())}
     return {
         **state,
         LOG_WEIGHTS: shares.log(),
         CALIBRATION: mean.new_tensor([s]),
         FOLDS: torch.arange(data.n_rows, device=mean.device),
-        HELD_OUT_MEANS: mean,
-        HELD_OUT_VARIANCES: variance,
+        **kept,
         **figures(told, mean),
     }
 
@@ -140,7 +147,8 @@ def expected(problem: Problem, state: Tensors) -> Shapes:
     names = [f"{prefix[:-1]}_nll" for prefix in parts] + [f"{name}_share" for name in families]
     names += ["stretch", "held_out_nll"]
     shapes |= {DIAGNOSTICS + name: (1,) for name in names}
-    return shapes | {HELD_OUT_MEANS: (n, t), HELD_OUT_VARIANCES: (n, t)}
+    names = [HELD_OUT_MEANS, HELD_OUT_VARIANCES] + [HELD_OUT_BROAD] * (len(families) > len(parts))
+    return shapes | dict.fromkeys(names, (n, t))
 
 
 def _beside(problem: Problem, drawn: list[Ensemble]) -> Ensemble:

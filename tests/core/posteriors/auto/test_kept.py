@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import bensemble_core as bc
-from bensemble_core.posteriors.auto.kept import held_out
 
 X = torch.randn(43, 2, generator=torch.Generator().manual_seed(0))
 NOISE = torch.randn(43, generator=torch.Generator().manual_seed(1))
@@ -20,7 +19,7 @@ def test_predictions_of_held_out_rows_have_the_likelihood_that_the_diagnostics_t
 ) -> None:
     y = 700 + 50 * (X[:, 0] + 0.3 * NOISE) if numbers else (X[:, 0] + 0.3 * NOISE > 0).long()
     fitted = bc.fit(bc.Auto(**options), None, (X, y), likelihood="gaussian" if numbers else "categorical")
-    kept = held_out(fitted.problem, fitted.state)
+    kept = fitted.held_out()
     assert kept is not None
     predictive, was_held_out = kept
     found = -predictive.log_prob(y)[was_held_out].mean()
@@ -33,4 +32,4 @@ def test_predictions_of_held_out_rows_have_the_likelihood_that_the_diagnostics_t
 
 def test_other_posteriors_keep_none() -> None:
     fitted = bc.fit("map", {"name": "mlp", "hidden": [2]}, (X, (NOISE > 0).long()), likelihood="categorical", epochs=1)
-    assert held_out(fitted.problem, fitted.state) is None
+    assert fitted.held_out() is None
