@@ -18,8 +18,7 @@ STABLE = {"kappa": 0.99, "concordance": 0.999}  # of numbers: they move by less 
 LAST = 3  # comparisons that have to reach it
 GROWTH = 1.1  # of the labels over these: predictions cannot change much while labels hardly do
 SHOWN = 10
-REACH = 5  # times the labels of random rows: as far as their curve is carried on
-FAR = 20  # times the labels there are: an end beyond that is no bound
+REACH = 8  # times the labels of random rows: as far as curves carried on were compared with what came
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,15 +144,16 @@ def read_saved(project: Project, trained: list[Trained]) -> SavedAdvice:
     except bc.InvalidData as error:
         return SavedAdvice.of(reason=f"The values of random rows give no curve: {error}.")
     needed = curve.needed(today[0], math.sqrt(1 - SHARED) * today[1])
-    n_labels = trained[-1].result.n_labels
-    low, high = (round(end - n_labels) if end < FAR * n_labels else None for end in (needed.low, needed.high))
-    if needed.value > REACH * curve.n_labels:
+    n_labels, furthest = trained[-1].result.n_labels, REACH * curve.n_labels
+    low = round(min(needed.low, furthest)) - n_labels
+    if needed.value > furthest:
         reason = (
-            f"The curve of {curve.n_labels} labels of random rows cannot be carried on to this {metric}: beyond "
-            f"{REACH} times as many labels only the lower end is known."
+            f"The curve of {curve.n_labels} labels of random rows says what {REACH} times as many give, no more; this "
+            f"{metric} lies beyond. More labels of random rows would tell."
         )
         return SavedAdvice.of(low=low, reason=reason)
     value = round(needed.value)
+    high = round(needed.high) - n_labels if needed.high <= furthest else None
     return SavedAdvice.of(labels=value - n_labels, low=low, high=high, random_needs=value)
 
 

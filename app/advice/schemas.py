@@ -64,7 +64,7 @@ class SavedAdvice(Out):
     """Labels that random rows would need for today's value, less the labels there are."""
 
     labels: int | None = Field(description="Median; negative where random rows do better. Null with a `reason`.")
-    low: int | None = Field(description="95 % interval; null of an end that is not known or has no bound.")
+    low: int | None = Field(description="95 % interval; an end is null where random rows are not known so far out.")
     high: int | None
     random_needs: int | None = Field(description="Labels of random rows for the same value, the median.")
     reason: str | None

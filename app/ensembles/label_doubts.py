@@ -8,6 +8,7 @@ import bensemble_core as bc
 from app.db.tables import Project
 from app.ensembles.collect_labels import Snapshot, gather, take
 from app.projects.targets import to_targets
+from app.queue.context import JobContext
 from app.services import Services
 
 KEPT = 200
@@ -19,7 +20,12 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def doubt_labels(
-    services: Services, project: Project, labels: Snapshot, fitted: "bc.Fitted", members: "bc.Ensemble"
+    job: JobContext,
+    services: Services,
+    project: Project,
+    labels: Snapshot,
+    fitted: "bc.Fitted",
+    members: "bc.Ensemble",
 ) -> dict[str, Any]:
     """By predictions of rows while they were held out, where the method keeps them. Else by the ensemble's own of the
     rows that it learnt from (`in_sample`): these contradict a label only where the training did not follow it."""
@@ -30,7 +36,7 @@ def doubt_labels(
     else:
         n_rows = min(labels.n_train, IN_SAMPLE_ROWS)
         places = np.unique(np.linspace(0, labels.n_train - 1, n_rows).astype(np.int64))
-        mean, variance = _predict(services, project, labels, members, places)
+        mean, variance = _predict(job, services, project, labels, members, places)
     parts = take(labels.train, places)
     where = [(part.data.pool_id, int(row)) for part in parts for row in part.rows]
     said = [value for part in parts for value in part.values]
@@ -54,10 +60,11 @@ def doubt_labels(
 
 
 def _predict(
-    services: Services, project: Project, labels: Snapshot, members: "bc.Ensemble", places: Any
+    job: JobContext, services: Services, project: Project, labels: Snapshot, members: "bc.Ensemble", places: Any
 ) -> tuple[Floats, Floats]:
     found = []
     for start in range(0, len(places), ROWS_AT_ONCE):
+        job.progress(start, len(places), "looking for labels in doubt")
         x, _ = gather(services, project, take(labels.train, places[start : start + ROWS_AT_ONCE]))
         found.append(_moments(members.predict(x)))
     mean, variance = (np.concatenate(column) for column in zip(*found, strict=True))

@@ -9,6 +9,7 @@ import torch
 import bensemble_core as bc
 from app.db.tables import PoolData, Project
 from app.ensembles.collect_labels import hash_rows
+from app.queue.context import JobContext
 from app.services import Services
 from app.storage.errors import MissingObject
 
@@ -38,7 +39,7 @@ def sample_rows(candidates: list[PoolData]) -> dict[str, np.ndarray[Any, np.dtyp
 
 
 def predict_sample(
-    services: Services, project: Project, candidates: list[PoolData], ensemble: "bc.Ensemble"
+    job: JobContext, services: Services, project: Project, candidates: list[PoolData], ensemble: "bc.Ensemble"
 ) -> dict[str, torch.Tensor]:
     """`rows/POOL` [n] and `predicted/POOL`, classes [n] or means [n] or [n, T], of each pool."""
     data_of = {data.pool_id: data for data in candidates}
@@ -46,6 +47,7 @@ def predict_sample(
     for pool_id, rows in sample_rows(candidates).items():
         found = []
         for start in range(0, len(rows), ROWS_AT_ONCE):
+            job.progress(start, len(rows), "comparing with the version before")
             x = services.pool(data_of[pool_id]).rows(rows[start : start + ROWS_AT_ONCE])
             mean = ensemble.predict(x.reshape(len(x), *project.input["shape"])).mean().cpu()
             found.append(mean.argmax(-1) if project.task["kind"] == "classification" else mean.double())

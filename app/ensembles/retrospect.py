@@ -35,9 +35,8 @@ def look_back(
     measure: Callable[["bc.Ensemble"], dict[str, Any]],
 ) -> dict[str, Any]:
     """Stores the predictions of the sample under `prefix`, for the next version to compare itself with."""
-    job.progress(0, 1, "comparing with the version before")
     members = sampled.to(job.device)
-    predicted = predict_sample(services, project, candidates, members)
+    predicted = predict_sample(job, services, project, candidates, members)
     services.objects.put(sample_key(prefix), bc.save_tensors(predicted))
     with job.database.read() as session:
         earlier = _version_before(session, ensemble)
@@ -47,7 +46,7 @@ def look_back(
         agreement = compare(services, project, result.file_key, predicted)
         if agreement is not None:
             agreement |= {"with_version": before.version, "n_labels_before": result.n_labels}
-    doubts = doubt_labels(services, project, labels, fitted, members)
+    doubts = doubt_labels(job, services, project, labels, fitted, members)
     known = (earlier[2] or {}).get("control") if earlier is not None else None
     control = random_control(job, services, project, ensemble, labels, fitted, candidates, measure, known)
     job.progress(1, 1, "compared")
