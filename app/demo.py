@@ -31,8 +31,6 @@ START_SECONDS = 90.0
 PROJECT = {
     "task": {"kind": "classification", "classes": [str(digit) for digit in range(10)]},
     "input": {"shape": [64]},
-    "model": {"name": "mlp", "hidden": [64]},
-    "posterior": {"name": "deep_ensemble", "members": 5, "epochs": 50, "lr": 0.01},
 }
 STRATEGIES: dict[str, dict[str, Any]] = {
     "active": {},  # names nothing: what the service chooses by itself
