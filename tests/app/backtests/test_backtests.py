@@ -91,17 +91,19 @@ def test_a_backtest_that_was_stopped_runs_nothing_twice_and_ends_the_same(
     fits: list[str] = []
     learn = Play._learn
 
-    def until_the_fifth(self: Play, strategy: Any, *arguments: Any) -> Any:
+    def until_the_fourth(self: Play, strategy: Any, *arguments: Any) -> Any:
         fits.append(strategy.name)
         if len(fits) == 4:
             raise RuntimeError("the machine fell over")
         return learn(self, strategy, *arguments)
 
     monkeypatch.setattr(JobContext, "is_checkpoint_due", lambda self: True)
-    monkeypatch.setattr(Play, "_learn", until_the_fifth)
+    monkeypatch.setattr(Play, "_learn", until_the_fourth)
     cut = ask(service, project_id, pool_id=pool_id)
     service.run_jobs()
-    assert service.get(f"/backtests/{cut['backtest']['id']}")["status"] != "succeeded"
+    under_way = service.get(f"/backtests/{cut['backtest']['id']}")
+    assert (under_way["status"], under_way["curves"]) == ("queued", None)
+    assert [(run["strategy"], run["n"]) for run in under_way["runs"]] == [("default", [6, 12]), ("random", [6])]
     with service.services.database.write() as session:
         session.get_one(Job, cut["job"]["id"]).run_at = database_time(session)  # without the back-off
     service.run_jobs()
