@@ -113,6 +113,27 @@ def test_a_backtest_that_was_stopped_runs_nothing_twice_and_ends_the_same(
     assert (second["curves"], second["recommendation"]) == (first["curves"], first["recommendation"])
 
 
+def test_a_training_that_is_asked_for_meanwhile_goes_first(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    project_id = classification(service)
+    pool_id = labelled(service, project_id)
+    asked = ask(service, project_id, pool_id=pool_id)
+    trained: list[dict[str, Any]] = []
+    learn = Play._learn
+
+    def meanwhile(self: Play, *arguments: Any) -> Any:
+        if not trained:
+            trained.append(service.post(f"/projects/{project_id}/ensembles", {}, 202))
+        return learn(self, *arguments)
+
+    monkeypatch.setattr(Play, "_learn", meanwhile)
+    backtest, training = asked["job"]["id"], trained
+    ran = service.run_jobs()
+    assert ran == [backtest, training[0]["job"]["id"], backtest]
+    found = service.get(f"/jobs/{backtest}")
+    assert (found["status"], found["attempts"]) == ("succeeded", 1)
+    assert service.get(f"/backtests/{asked['backtest']['id']}")["seconds"] > 0
+
+
 @on_sqlite
 def test_too_few_labels_are_refused_with_how_many_are_needed(service: Service) -> None:
     project_id = classification(service)
