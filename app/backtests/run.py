@@ -22,7 +22,8 @@ MOST_LABELS = 20_000  # that are read: all seeds draw their pool and test rows f
 
 
 class RunKeeper:
-    """The runs of a job, in its checkpoint: ended ones at once, others as often as snapshots of trainings are."""
+    """The runs of a job, in its checkpoint: ended ones at once, others as often as snapshots of trainings are. After a
+    run that has ended, trainings that are due go first: annotators wait for those."""
 
     def __init__(self, job: JobContext) -> None:
         self._job = job
@@ -43,6 +44,8 @@ class RunKeeper:
         self._runs[run.strategy, run.seed] = storable(run_to_json(run))
         if not run.rows or self._job.is_checkpoint_due():
             self._job.save_checkpoint({"seconds": self.seconds, "runs": list(self._runs.values())})
+        if not run.rows:
+            self._job.give_way("train")
 
 
 def run_backtest(job: JobContext) -> None:

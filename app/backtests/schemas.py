@@ -125,7 +125,7 @@ class BacktestOut(Out):
     n_pool: int | None = Field(description="Labelled rows that could be asked for.")
     n_test: int | None = Field(description="Labelled rows that were measured on, others for each seed.")
     curves: list[StrategyCurveOut] | None = Field(description="One a strategy, once succeeded.")
-    runs: list[RunOut] | None = Field(description="One a strategy and seed, for who draws them; null in lists.")
+    runs: list[RunOut] | None = Field(description="One a strategy and seed, as far as they have come; null in lists.")
     recommendation: RecommendationOut | None
     notes: list[str] = Field(description="What a reader should know, e.g. that not all labels were played on.")
     seconds: float | None

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 import bensemble_core as bc
 from app.backtests.schemas import BacktestJobOut, BacktestOut, RunOut
-from app.db.tables import Backtest, BacktestResult
+from app.db.tables import Backtest, BacktestResult, Job
 from app.services import Services
 from app.web.job_view import job_state, view_of_job
 from bensemble_core.backtesting.curves import CurvePoint
@@ -41,9 +41,17 @@ def backtest_view(session: Session, row: Backtest, *, with_runs: bool = True) ->
     result = session.get(BacktestResult, row.id)
     status, error = job_state(session, row.job_id, result is not None)
     asked = {name: row.request[name] for name in ("strategies", "rounds", "k", "seeds")}
-    runs = [_run_view(run) for run in result.runs] if result and with_runs else None
+    runs = [_run_view(run) for run in _runs(session, row, result)] if with_runs else None
     notes = result.notes if result else []
     return BacktestOut.of(row, result, status=status, error=error, runs=runs, notes=notes, **asked)
+
+
+def _runs(session: Session, row: Backtest, result: BacktestResult | None) -> list[Any]:
+    """While the job is under way those that it has kept, as far as they have come."""
+    if result is not None:
+        return result.runs
+    job = session.get(Job, row.job_id)
+    return (job.checkpoint or {}).get("runs", []) if job is not None else []
 
 
 def _run_view(stored: dict[str, Any]) -> RunOut:

@@ -35,7 +35,7 @@ class Cancelled(BaseException):
 
 
 class Waiting(BaseException):
-    """The job has put itself back in the queue until its children have ended."""
+    """The job has put itself back in the queue, until its children have ended or behind others."""
 
 
 class JobFailed(Exception):
@@ -107,6 +107,16 @@ class JobContext:
         progress = {"done": done, "total": total, "message": message}
         with self._holding_project() as session:
             queue.wait(session, self.job_id, self.token, payloads, kind=kind, progress=progress)
+        raise Waiting
+
+    def give_way(self, *queues: str) -> None:
+        """If a job is due in one of these queues, let it go first: for a long job that has just saved a checkpoint. It
+        goes back into its own queue, and its handler is called again, from its start."""
+        with self.database.read() as session:
+            if not queue.due(session, queues):
+                return
+        with self._fenced(), self.database.write() as session:
+            queue.give_way(session, self.job_id, self.token, progress=storable(self._progress))
         raise Waiting
 
     @contextmanager

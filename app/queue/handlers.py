@@ -21,5 +21,5 @@ QUEUES = {
     "train": ("app.ensembles.train",),
 }
 """The queues, and what a worker's child imports, or calls with the settings, ahead of its first job, so that no job
-waits for it. Simulations and backtests have a queue of their own: a participant who waits for a proposal, or an
-annotator who waits for a training, need not wait for one."""
+waits for it. Simulations and backtests have a queue of their own: a participant who waits for a proposal must not wait
+for one."""

@@ -172,7 +172,7 @@ def beat(
 
 
 def was_left(session: Session, job_id: str, token: int) -> bool:
-    """Finished, or put to wait for its children, under this very token: whoever holds it has lost nothing."""
+    """Finished, or put back to wait for others, under this very token: whoever holds it has lost nothing."""
     query = select(Job.id).where(Job.id == job_id, Job.token == token, Job.status.in_(("succeeded", "queued")))
     return session.execute(query).first() is not None
 
@@ -247,6 +247,24 @@ def release(session: Session, job_id: str, token: int, *, clock: ColumnElement[d
     else:
         job.attempts -= 1
         _queue_again(job, job.error, job.run_at)
+    session.flush()
+
+
+def give_way(
+    session: Session,
+    job_id: str,
+    token: int,
+    *,
+    progress: dict[str, Any] | None = None,
+    clock: ColumnElement[datetime] = CLOCK,
+) -> None:
+    """Put a running job behind all that is due, as if this attempt had not been."""
+    job, now = _held(session, job_id, token), database_time(session, clock)
+    if job.cancel_requested:
+        _end(job, "cancelled", now)
+    else:
+        job.attempts, job.progress = job.attempts - 1, progress or job.progress
+        _queue_again(job, job.error, now)
     session.flush()
 
 

@@ -91,17 +91,19 @@ def test_a_backtest_that_was_stopped_runs_nothing_twice_and_ends_the_same(
     fits: list[str] = []
     learn = Play._learn
 
-    def until_the_fifth(self: Play, strategy: Any, *arguments: Any) -> Any:
+    def until_the_fourth(self: Play, strategy: Any, *arguments: Any) -> Any:
         fits.append(strategy.name)
         if len(fits) == 4:
             raise RuntimeError("the machine fell over")
         return learn(self, strategy, *arguments)
 
     monkeypatch.setattr(JobContext, "is_checkpoint_due", lambda self: True)
-    monkeypatch.setattr(Play, "_learn", until_the_fifth)
+    monkeypatch.setattr(Play, "_learn", until_the_fourth)
     cut = ask(service, project_id, pool_id=pool_id)
     service.run_jobs()
-    assert service.get(f"/backtests/{cut['backtest']['id']}")["status"] != "succeeded"
+    under_way = service.get(f"/backtests/{cut['backtest']['id']}")
+    assert (under_way["status"], under_way["curves"]) == ("queued", None)
+    assert [(run["strategy"], run["n"]) for run in under_way["runs"]] == [("default", [6, 12]), ("random", [6])]
     with service.services.database.write() as session:
         session.get_one(Job, cut["job"]["id"]).run_at = database_time(session)  # without the back-off
     service.run_jobs()
@@ -109,6 +111,27 @@ def test_a_backtest_that_was_stopped_runs_nothing_twice_and_ends_the_same(
     assert second["status"] == "succeeded", second["error"]
     assert len(fits) == 2 * (2 * 2 + 1) + 1  # the one that fell over is made again, and no other
     assert (second["curves"], second["recommendation"]) == (first["curves"], first["recommendation"])
+
+
+def test_a_training_that_is_asked_for_meanwhile_goes_first(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    project_id = classification(service)
+    pool_id = labelled(service, project_id)
+    asked = ask(service, project_id, pool_id=pool_id)
+    trained: list[dict[str, Any]] = []
+    learn = Play._learn
+
+    def meanwhile(self: Play, *arguments: Any) -> Any:
+        if not trained:
+            trained.append(service.post(f"/projects/{project_id}/ensembles", {}, 202))
+        return learn(self, *arguments)
+
+    monkeypatch.setattr(Play, "_learn", meanwhile)
+    backtest, training = asked["job"]["id"], trained
+    ran = service.run_jobs()
+    assert ran == [backtest, training[0]["job"]["id"], backtest]
+    found = service.get(f"/jobs/{backtest}")
+    assert (found["status"], found["attempts"]) == ("succeeded", 1)
+    assert service.get(f"/backtests/{asked['backtest']['id']}")["seconds"] > 0
 
 
 @on_sqlite
