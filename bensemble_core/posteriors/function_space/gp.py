@@ -49,9 +49,9 @@ class GaussianProcess:
     covariance that has no Cholesky factor even so is an error.
 
     Hyper-parameters. Without a prior of the caller's, each target's ℓ (one for each input up to 50 inputs, else or
-    without `ard` one),
-    s, τ and, where the likelihood learns it, σ maximise log p(y) + Σ log N(log · | 0, 1) (MacKay 1999), each in units
-    of the sd of its input or of y; `prior=None` leaves the second term out. L-BFGS from several starts, on at most
+    without `ard` one), s, τ and, where the likelihood learns it, σ maximise log p(y) + Σ log N(log · | 0, 1) (MacKay
+    1999), ℓ in units of √D times the sd of its input, as distances between rows of D inputs grow, the others of the sd
+    of y; `prior=None` leaves the second term out. L-BFGS from several starts, on at most
     `evidence_rows` rows drawn by the seed: with more rows that is a departure, and all of them are conditioned on.
     With `prior=bc.GP(…)` ℓ, s and the kernel are as it says, in the units of x and y handed in, with mean 0 in those of
     y; σ alone is learnt, if it is. `log_evidence` is log p(y) of all rows, given the hyper-parameters.
@@ -346,7 +346,7 @@ class _Family:
     spread of its inputs and of y: [lengthscales, scale, linear, noise]."""
 
     kernel: KernelName
-    lengthscales: Tensor  # [D] those given, or the spread of the inputs
+    lengthscales: Tensor  # [D] those given, or the spread of the inputs times √D
     scale: Tensor  # [] that given, or the spread of y
     noise: Tensor | None  # [] the variance, where it is known
     spread: Tensor  # [] of y
@@ -370,7 +370,8 @@ class _Family:
         if n_inputs > LARGEST_ARD:
             sd = sd.square().mean().sqrt().expand(n_inputs)
         learnt = n_inputs if options.ard and n_inputs <= LARGEST_ARD else 1
-        return cls(lengthscales=sd, scale=spread, n_lengthscales=learnt, linear=options.linear, **common)
+        typical = sd * n_inputs**0.5  # as distances grow: at one sd rows of many inputs have nothing in common
+        return cls(lengthscales=typical, scale=spread, n_lengthscales=learnt, linear=options.linear, **common)
 
     def start(self, likelihood: Gaussian) -> Tensor:
         """0, and for the noise what the caller gave, else a third of the spread of y: [Q]."""

@@ -109,8 +109,8 @@ def test_a_row_left_out_of_a_process_is_predicted_as_without_it() -> None:
     fewer = {**fitted.state, "gp/x": fitted.state["gp/x"][keep], "gp/y": fitted.state["gp/y"][keep]}
     alone = fitted.posterior.analytic(fitted.problem, fewer, x[7:8])  # type: ignore[attr-defined]
     scale, shift = fitted.problem.likelihood.scale[0], fitted.problem.likelihood.mean[0]  # type: ignore[attr-defined]
-    assert float(means[7, 0]) * scale + shift == pytest.approx(float(alone.means[0, 0]), abs=1e-8)
-    assert float(variances[7, 0]) * scale**2 == pytest.approx(float(alone.variances[0, 0]), rel=1e-8)
+    assert float(means[7, 0]) * scale + shift == pytest.approx(float(alone.means[0, 0]), abs=1e-6)
+    assert float(variances[7, 0]) * scale**2 == pytest.approx(float(alone.variances[0, 0]), rel=1e-6)
 
 
 def test_with_a_hundred_digits_it_beats_a_deep_ensemble_and_is_calibrated() -> None:

@@ -228,3 +228,14 @@ def test_a_prior_over_functions_is_kept_in_the_file(tmp_path: Path) -> None:
     assert again.problem.prior == bc.GP(lengthscale=0.5, scale=1.0)
     assert torch.equal(again.predict(AT).means, fitted.predict(AT).means)
     assert torch.equal(bc.load(tmp_path / "e").predict(AT).means, fitted.sample(3).predict(AT).means)
+
+
+def test_three_inputs_of_twenty_that_matter_are_found() -> None:
+    """At lengthscales of one sd rows of twenty inputs have nothing in common, and the evidence no slope to follow."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(260, 20, generator=g, dtype=torch.float64)
+    y = x[:, 0] * x[:, 1] + x[:, 2] + 0.1 * torch.randn(260, generator=g, dtype=torch.float64)
+    fitted = bc.fit("gp", None, (x[:160], y[:160]), likelihood="gaussian", starts=1)
+    assert bc.metrics.rmse(fitted.predict(x[160:]), y[160:]) < 0.3  # the sd of y is 1.4
+    lengthscales = fitted.state["gp/lengthscales"][0]
+    assert float(lengthscales[:3].max()) < float(lengthscales[3:].min())
