@@ -318,7 +318,7 @@ def show(
 def draw_functions(path: Path, toys: dict[str, Arrays], learnt: dict[str, Arrays]) -> None:
     from matplotlib import pyplot
 
-    figure, axes = new_figure(3, 3, (9, 7.2))
+    figure, axes = new_figure(3, 3, (9, 7.2), 75)
     x, (x_rows, y_rows) = gap.grid()[:, 0], gap.rows()
     titles = {"mfvi": "mfvi, prior on weights", "fbnn": "fbnn, prior on functions", "gp": "gp, exact"}
     for axis, name in zip(axes[0], titles, strict=True):
@@ -340,7 +340,8 @@ def draw_functions(path: Path, toys: dict[str, Arrays], learnt: dict[str, Arrays
             mean, sd = found[f"mean/{n}"], found[f"sd/{n}"]
             low, high = (found[f"exact_mean/{n}"] + sign * 2 * found[f"exact_sd/{n}"] for sign in (-1, 1))
             inner = on_x[:, 0]
-            axis.fill_between(inner, mean - 2 * sd, mean + 2 * sd, color="tab:orange", alpha=0.25, linewidth=0)
+            band = (mean - 2 * sd, mean + 2 * sd)
+            axis.fill_between(inner, *band, color="tab:orange", alpha=0.25, linewidth=0, label="± 2 sd")
             for i, member in enumerate(found[f"members/{n}"]):
                 label = "members" if i == 0 else None
                 axis.plot(inner, member, color="tab:orange", linewidth=0.5, alpha=0.8, label=label)
@@ -348,7 +349,7 @@ def draw_functions(path: Path, toys: dict[str, Arrays], learnt: dict[str, Arrays
             axis.plot(inner, high, color="0.3", linewidth=0.8, linestyle=":")
             axis.plot(inner, f, color="0.4", linewidth=0.9, linestyle="--", label="truth")
             axis.plot(on_x[order[:n], 0], found["labels"][:n], "o", color="black", markersize=3, label="context")
-            axis.set_ylim(-3, 3)
+            axis.set_ylim(-4, 3)  # the legend needs the lowest part
             axis.set_title(f"(b) {encoder}, {n} rows of context")
     axes[1, 0].legend(fontsize=7, ncols=2, loc="lower left", frameon=False)
     save(figure, pyplot, path)
@@ -357,9 +358,9 @@ def draw_functions(path: Path, toys: dict[str, Arrays], learnt: dict[str, Arrays
 def draw_digits(path: Path, completed: dict[str, Arrays], turned: dict[str, Arrays]) -> None:
     from matplotlib import pyplot
 
-    figure, _ = new_figure(1, 1, (9, 5.6))
+    figure, _ = new_figure(1, 1, (9, 5.9), 90)
     figure.clf()
-    upper, lower = figure.subfigures(2, 1, height_ratios=(1, 1.15))
+    upper, lower = figure.subfigures(2, 1, height_ratios=(1, 1.25))
     draw_completions(upper, completed["attention"])
     draw_turning(lower, turned)
     figure.savefig(path, metadata={"Software": None})
@@ -406,14 +407,15 @@ def draw_turning(figure: Any, turned: dict[str, Arrays]) -> None:
             low, high = np.quantile(each[:, :, c], (0.1, 0.9), axis=1)
             axis.fill_between(ANGLES, low, high, color=colour, alpha=0.2, linewidth=0)
             axis.plot(ANGLES, each[:, :, c].mean(1), color=colour, linewidth=1.3, label=f"class {c}")
-        axis.set_title(f"(d) a {DIGIT} that turns, {name}")
+        bands = f"; bands: 80 % of {TURNED[name]} members" if TURNED[name] > 1 else ""
+        axis.set_title(f"(d) a {DIGIT} that turns, {name}{bands}")
         axis.set_ylabel("probability")
         for angle in (0, 45, 90, 135, 180):
             place = axis.inset_axes((angle / 180 * 0.88, 1.12, 0.12, 0.16))
             place.imshow(rotate(drawn_digit(), angle).view(SIDE, SIDE), cmap="gray_r", vmin=0, vmax=1)
             place.set_axis_off()
         axis.title.set_position((0.5, 1.0))
-    axes[1].legend(fontsize=6, loc="upper right")
+    labelled(figure, axes[0], 0.33, 5)
     for name, colour in zip(TURNED, ("0.4", "tab:red"), strict=True):
         axes[2].plot(ANGLES, turned[name]["entropy"], color=colour, linewidth=1.3, label=f"{name}, entropy")
         axes[2].plot(
@@ -421,7 +423,7 @@ def draw_turning(figure: Any, turned: dict[str, Arrays]) -> None:
         )
     axes[2].set_title(f"(d) averages over {N_TURNED} digits")
     axes[2].set_ylabel("nats, or share")
-    axes[2].legend(fontsize=6)
+    labelled(figure, axes[2], 0.85, 2)
     for axis in axes:
         axis.set_xlabel("degrees", fontsize=8)
         axis.set_xticks(range(0, 181, 45))
@@ -430,16 +432,23 @@ def draw_turning(figure: Any, turned: dict[str, Arrays]) -> None:
         axis.tick_params(labelsize=7)
         axis.title.set_fontsize(9)
         axis.yaxis.label.set_fontsize(8)
-    figure.subplots_adjust(left=0.06, right=0.98, top=0.7, bottom=0.15, wspace=0.28)
+    figure.subplots_adjust(left=0.06, right=0.98, top=0.72, bottom=0.25, wspace=0.28)
 
 
-def new_figure(n_lines: int, n_columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
+def labelled(figure: Any, axis: Any, x: float, n_columns: int) -> None:
+    """A legend below the panels, where it covers no curve."""
+    handles, labels = axis.get_legend_handles_labels()
+    place = {"loc": "lower center", "bbox_to_anchor": (x, 0.0)}
+    figure.legend(handles, labels, fontsize=7, ncols=n_columns, frameon=False, columnspacing=1.2, **place)
+
+
+def new_figure(n_lines: int, n_columns: int, size: tuple[float, float], dpi: int) -> tuple[Any, Any]:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    return pyplot.subplots(n_lines, n_columns, figsize=size, dpi=90, squeeze=False)
+    return pyplot.subplots(n_lines, n_columns, figsize=size, dpi=dpi, squeeze=False)
 
 
 def save(figure: Any, pyplot: Any, path: Path) -> None:

@@ -318,6 +318,7 @@ def draw(path: Path, found: dict[str, Found], lines: list[Line], reference: Gaus
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from PIL import Image
 
     columns = 5
     n_lines = math.ceil(len(found) / columns)
@@ -350,6 +351,9 @@ def draw(path: Path, found: dict[str, Found], lines: list[Line], reference: Gaus
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Software": None})
     pyplot.close(figure)
+    with Image.open(path) as drawn:  # 64 colours are enough, in a third of the bytes
+        small = drawn.convert("RGB").quantize(64)
+    small.save(path, optimize=True)
 
 
 def band(predictive: GaussianPredictive) -> tuple[Tensor, Tensor, Tensor]:
