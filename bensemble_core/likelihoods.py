@@ -21,6 +21,7 @@ from bensemble_core.types import Family, Likelihood, Tensors
 
 LOG_NOISE = "likelihood/log_noise"  # the slash keeps it apart from any parameter of a module
 FLOOR = 1e-6  # least noise variance that can be learnt, in units of the variance of y
+_COARSE = 0.01  # sd of targets: predictions may be rounded to this much of it
 _ROOM = 1e-3  # largest sd of targets, as a share of what can be squared: forecasts may be a thousand sd wide
 
 
@@ -395,6 +396,12 @@ def _standardised(
     y = _targets(y)
     if y.shape[1] != len(mean):
         raise InvalidData(f"expected {len(mean)} target(s) a row, got {y.shape[1]}")
+    for level, unit, width in zip(mean, scale, spread, strict=True):
+        if torch.finfo(dtype).eps * abs(level) > _COARSE * unit * width:
+            raise InvalidData(
+                f"targets lie near {level:.3g} and vary by {unit * width:.3g}: {dtype} does not tell them apart at that "
+                "height; subtract a constant from them, or pass x and y in float64"
+            )
     return ((y - y.new_tensor(mean)) / y.new_tensor(scale)).to(dtype)  # [N, T]
 
 

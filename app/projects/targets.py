@@ -10,7 +10,7 @@ import numpy as np
 
 from app.errors import Malformed
 
-LARGEST = float(np.finfo(np.float32).max)  # labels are trained on as float32
+LARGEST = float(np.finfo(np.float32).max)  # standardised labels are trained on as float32
 
 
 def row_width(project_input: dict[str, Any]) -> int:
@@ -50,10 +50,10 @@ def _class_name(classes: list[str], value: Any, pointer: str | None) -> str:
 
 
 def to_targets(task: dict[str, Any], values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """Class numbers [N] int64, or values [N] or [N, T] float32."""
+    """Class numbers [N] int64, or values [N] or [N, T] float64, so that a large offset does not swallow them."""
     if task["kind"] == "classification":
         number = {name: i for i, name in enumerate(task["classes"])}
         return np.array([number[value] for value in values], dtype=np.int64)
-    return np.asarray(values, dtype=np.float32).reshape(
+    return np.asarray(values, dtype=np.float64).reshape(
         len(values), *([task["outputs"]] if task["outputs"] > 1 else [])
     )

@@ -165,3 +165,17 @@ def test_labels_that_are_no_whole_numbers_are_refused_by_our_own_error() -> None
     for y in (torch.full((4,), float("nan")), torch.tensor([0.0, 1.0, 1.0, 0.0]), torch.zeros(4, 2)):
         with pytest.raises(bc.InvalidData, match="expected one whole class index a row"):
             bc.fit("map", {"name": "mlp", "hidden": [4]}, (x, y), likelihood="categorical")
+
+
+@pytest.mark.parametrize("method", ["auto", "map"])
+def test_targets_that_single_precision_cannot_tell_apart_are_refused(method: str) -> None:
+    """Unix times that differ by seconds: predictions would all be multiples of 128."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 2, generator=g)
+    y = 1.7e9 + 10 * x[:, 0].double()
+    with pytest.raises(bc.InvalidData, match="subtract a constant"):
+        bc.fit(method, None, (x, y), likelihood="gaussian")
+    fine = bc.fit(method, None, (x, y - 1.7e9), likelihood="gaussian")
+    assert fine.problem.dtype == torch.float32
+    whole = bc.fit(method, None, (x.double(), y), likelihood="gaussian")
+    assert whole.sample(1).predict(x.double()).means.dtype == torch.float64
