@@ -399,8 +399,8 @@ def _standardised(
     for level, unit, width in zip(mean, scale, spread, strict=True):
         if torch.finfo(dtype).eps * abs(level) > _COARSE * unit * width:
             raise InvalidData(
-                f"targets lie near {level:.3g} and vary by {unit * width:.3g}: {dtype} does not tell them apart at that "
-                "height; subtract a constant from them, or pass x and y in float64"
+                f"targets lie near {level:.3g} and vary by {unit * width:.3g}: {dtype} does not tell them apart at "
+                "that height; subtract a constant from them, or pass x and y in float64"
             )
     return ((y - y.new_tensor(mean)) / y.new_tensor(scale)).to(dtype)  # [N, T]
 
