@@ -232,10 +232,12 @@ def plan(tasks: Sequence[Task], names: Sequence[str], seeds: int, other_seeds: i
         leading = [name for name in fitting if name in LEADING]
         for seed in range(seeds):
             for task in own:
-                for name in [*(["whole"] if seed < WHOLE_SEEDS else []), *leading]:
+                for name in [*(["whole"] if seed == 0 else []), *leading]:
                     yield Cell(task=task, name=name, seed=seed)
         others = [name for name in fitting if name not in LEADING]
         for seed in range(seeds):
+            if 0 < seed < WHOLE_SEEDS:
+                yield from (Cell(task=task, name="whole", seed=seed) for task in own)
             for name in others:
                 for task in own:
                     if name in ON_ALL or (seed < other_seeds and task.name in some):
