@@ -77,6 +77,7 @@ STRATEGIES: dict[str, Strategy | Peer] = {
     "activeml_badge": Peer(script="activeml", strategy="badge"),
     "activeml_typiclust": Peer(script="activeml", strategy="typiclust"),
     "baal_bald": Peer(script="baal", strategy="bald"),
+    "typical_first": Strategy(first={"selection": {"name": "typiclust", "standardise": True}}, kinds=("classes",)),
     "cluster_margin": random_first("classes", acquisition="margin", selection="cluster_margin"),
     "entropy": random_first("classes", acquisition="entropy", selection="top_k"),
     "bald": random_first("classes", acquisition="bald", selection="top_k"),

@@ -1,7 +1,9 @@
 """scikit-activeml's part of `benchmarks/labels_saved.py`, in an environment of its own.
 
 As its documentation has it: strategies ask and a `SklearnClassifier` around scikit-learn's logistic regression answers,
-which is also what is measured. The committee is ten such classifiers on bootstraps of the labelled rows. TypiClust
+which is also what is measured. The committee is ten such classifiers on bootstraps of the labelled rows, and asks by
+vote entropy. Its default, KL divergence, is led by bootstraps that lack a class and give it no probability at all: areas
+of .71 beside .81 on pendigits, .73 beside .75 on german_credit and .82 beside .82 on segment, one seed each. TypiClust
 needs no labels, and chooses its first rows itself.
 """
 
@@ -49,7 +51,7 @@ def margin(given: Given, y: Floats, model: Any) -> Any:
 def committee(given: Given, y: Floats, _: Any) -> Any:
     bagged = BaggingClassifier(classifier(given), n_estimators=COMMITTEE, random_state=given.seed)
     ensemble = SklearnClassifier(bagged, classes=np.arange(given.n_classes), random_state=given.seed)
-    asks = QueryByCommittee(random_state=given.seed)
+    asks = QueryByCommittee(method="vote_entropy", random_state=given.seed)
     return asks.query(given.x, y, ensemble=ensemble, batch_size=given.step)
 
 

@@ -74,6 +74,8 @@ def _panel(axis: Any, f: Any, lines: Sequence[tuple[str, str, str]]) -> None:
 def _said(saved: Any) -> str:
     if math.isnan(saved.share):
         return "goal not reached"
+    if math.isinf(saved.own) and math.isinf(saved.random):
+        return "neither arrives"
     bound = "≥ " if math.isinf(saved.random) else ""
     if saved.share < 0:
         return f"{-saved.share:.0%} more labels"

@@ -8,6 +8,7 @@ a single seed's curve is noisy, and its first touch of the goal early.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,16 @@ class Found:
             se=float(np.std(known)) if len(known) > BOOTSTRAPS // 2 and len(seeds) > 2 else math.nan,
         )
 
+    @cached_property
+    def is_reached(self) -> bool:
+        """Whether any strategy arrives at the goal, on three seeds or more where there are as many."""
+        enough = min(3, len(self.curves["random"]))
+        known = [self.values(name, self.seeds(name)) for name in self.curves if len(self.seeds(name)) >= enough]
+        return any(self.reached(values) < math.inf for values in known)
+
     def share(self, own: float, random: float) -> float:
-        """Where one of the two does not arrive it counts as arriving at the end, which makes the share smaller."""
-        if math.isinf(own) and math.isinf(random):
+        """Where one does not arrive it counts as arriving at the end: no more is known to be saved, or lost."""
+        if not self.is_reached:
             return math.nan
         last = float(self.n()[-1])
         return 1 - min(own, last) / min(random, last)
@@ -100,7 +108,7 @@ class Found:
 class Saved:
     own: float
     random: float
-    share: float  # nan where neither arrives
+    share: float  # nan where no strategy arrives
     se: float
 
 
@@ -181,7 +189,7 @@ def verdicts(found: Sequence[Found], names: Sequence[str], peers: Sequence[str])
         lines.append(
             f"- Median of labels saved, {half} half: {median:.0%} of {len(known)} sets, at least {AIM:.0%}: "
             + _holds(median >= AIM)
-            + (f" ({', '.join(apart)} apart: neither arrives by {own[0].n()[-1]})." if apart else ".")
+            + (f" ({', '.join(apart)} apart: no strategy arrives by {own[0].n()[-1]})." if apart else ".")
         )
     for which, rivalry in (
         ("all sets", everywhere(found, names)),
@@ -308,6 +316,8 @@ def _labels(n: float) -> str:
 def _percent(saved: Saved) -> str:
     if math.isnan(saved.share):
         return "–"
+    if math.isinf(saved.random) and math.isinf(saved.own):
+        return "0%"
     bound = "≥ " if math.isinf(saved.random) else "≤ " if math.isinf(saved.own) else ""
     return f"{bound}{saved.share:.0%}".replace("-", "−") + ("" if math.isnan(saved.se) else f" ± {saved.se:.0%}")
 
