@@ -2,9 +2,9 @@
 
 As its documentation has it: strategies ask and a `SklearnClassifier` around scikit-learn's logistic regression answers,
 which is also what is measured. The committee is ten such classifiers on bootstraps of the labelled rows, and asks by
-vote entropy. Its default, KL divergence, is led by bootstraps that lack a class and give it no probability at all: areas
-of .71 beside .81 on pendigits, .73 beside .75 on german_credit and .82 beside .82 on segment, one seed each. TypiClust
-needs no labels, and chooses its first rows itself.
+vote entropy. Its default, KL divergence, is led by bootstraps that lack a class and give it no probability at all:
+areas of .71 beside .81 on pendigits, .73 beside .75 on german_credit and .82 beside .82 on segment, one seed each.
+TypiClust needs no labels, and chooses its first rows itself.
 """
 
 import warnings
