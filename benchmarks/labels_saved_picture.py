@@ -24,7 +24,10 @@ def draw(found: Sequence[Any], peer: str | None, title: str, path: Path) -> None
     figure, axes = plt.subplots(
         n_rows, columns, figsize=(2.0 * columns + 0.4, 1.85 * n_rows + 0.9), squeeze=False, layout="constrained"
     )
-    lines = [("random", "random", "random rows"), *([("peer", peer, _readable(peer))] if peer is not None else [])]
+    lines = [
+        ("random", "random", "random rows"),
+        *([("peer", peer, f"best peer: {_readable(peer)}")] if peer is not None else []),
+    ]
     lines.append(("default", "default", "Bensemble's default"))
     for axis, f in zip(axes.flat, found, strict=False):
         _panel(axis, f, lines)
