@@ -90,7 +90,7 @@ STRATEGIES: dict[str, Strategy | Peer] = {
     "kcenter": random_first(selection="kcenter"),
 }
 LEADING = ("random", "default", "logistic_margin", "activeml_margin")  # measured first, on every set and seed
-ON_ALL = (*LEADING, "logistic_random", "margin")
+ON_ALL = (*LEADING, "logistic_random", "margin", "typical_first")
 
 
 def play(task: Task, name: str, seed: int) -> Curve:

@@ -39,7 +39,7 @@ def draw(found: Sequence[Any], peer: str | None, title: str, path: Path) -> None
     figure.legend(handles, labels, loc="outside lower left", ncols=3, fontsize=8, frameon=False, borderaxespad=0.3)
     figure.text(0.995, 0.012, goal, ha="right", va="bottom", fontsize=7.5, color="#444444")
     figure.supylabel("test accuracy" if found[0].kind == "classes" else "− RMSE in sds", fontsize=8.5)
-    figure.supxlabel("labels", fontsize=8.5)
+    axes[-1][columns // 2].set_xlabel("labels", fontsize=8.5)
     held = io.BytesIO()
     figure.savefig(held, dpi=DPI)
     plt.close(figure)

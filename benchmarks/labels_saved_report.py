@@ -20,6 +20,7 @@ from scipy.stats import rankdata
 
 SHARE = 0.95
 BOOTSTRAPS = 400
+ENOUGH = 3  # seeds, to say who is ahead on a set or that a goal is reached
 AT = (20, 60, 100, 200, 300)
 BELOW, AIM = 0.01, 0.25  # by how much no set may lie below random rows, and the median of labels saved
 Curve = list[dict[str, Any]]
@@ -92,7 +93,7 @@ class Found:
     @cached_property
     def is_reached(self) -> bool:
         """Whether any strategy arrives at the goal, on three seeds or more where there are as many."""
-        enough = min(3, len(self.curves["random"]))
+        enough = min(ENOUGH, len(self.curves["random"]))
         known = [self.values(name, self.seeds(name)) for name in self.curves if len(self.seeds(name)) >= enough]
         return any(self.reached(values) < math.inf for values in known)
 
@@ -165,11 +166,14 @@ def title(found: Sequence[Found], peers: Sequence[str]) -> str:
 
 
 def nearest_peer(found: Found, peers: Sequence[str]) -> tuple[str, Floats] | None:
-    """The peer that comes nearest to the default on this set, or is farthest ahead; areas beyond its, [seeds]."""
-    beyond = {}
+    """The peer that comes nearest to the default on this set, or is farthest ahead; areas beyond its, [seeds].
+
+    Of those with three seeds or more, where the default has as many: one seed says nothing of an order.
+    """
+    beyond, enough = {}, min(ENOUGH, len(found.seeds("default")))
     for name in peers:
         seeds = found.seeds("default", name)
-        if seeds and not name.endswith("random"):
+        if len(seeds) >= enough and not name.endswith("random"):
             beyond[name] = (found.values("default", seeds) - found.values(name, seeds)).mean(1)
     return min(beyond.items(), key=lambda item: item[1].mean(), default=None)
 
