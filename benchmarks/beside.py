@@ -78,7 +78,7 @@ class Peer:
 @contextmanager
 def running_peer(script: str, name: str, *requirements: str) -> Iterator[Peer]:
     """`benchmarks/SCRIPT NAME` in an environment of its own under build/bench, or in ours where nothing is required."""
-    python = _environment(name, requirements) if requirements else Path(sys.executable)
+    python = environment(name, requirements) if requirements else Path(sys.executable)
     command = [str(python), str(ROOT / "benchmarks" / script), name]
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL  # progress bars
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, text=True) as started:
@@ -88,7 +88,7 @@ def running_peer(script: str, name: str, *requirements: str) -> Iterator[Peer]:
             started.kill()
 
 
-def _environment(name: str, requirements: Sequence[str]) -> Path:
+def environment(name: str, requirements: Sequence[str]) -> Path:
     folder = ENVIRONMENTS / name
     python, done = folder / "bin" / "python", folder / ".installed"
     if not done.exists():

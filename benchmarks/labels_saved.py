@@ -1,131 +1,201 @@
-"""Labels saved beside random rows: `python benchmarks/labels_saved.py --data FOLDER [--plot docs/labels_saved.png]`.
+"""Labels saved beside random rows and beside peers: `python benchmarks/labels_saved.py --data ../shared/data/pools`.
 
-Every set of the folder (npz with x, y and classes) and scikit-learn's digits: at most 4,000 rows are the pool, at most
-1,000 test it. A strategy chooses the first 20 rows itself, then 20 more a round up to 300; after each round the
-posterior is fitted anew and measured. The area is the mean accuracy (of numbers: minus the RMSE, in sds of the target)
-over all rounds, and is compared with random rows of the same seed and posterior. Labels saved are those to 95 % of the
-way from the class frequencies (or the mean) to what the posterior has on the whole pool (numbers: with 1,000 rows),
-beside those that random rows took; sets on which random rows do not arrive by 300 are counted apart.
+Every set of the folder (npz with x, y and classes) and scikit-learn's digits and diabetes: at most 4,000 rows are the
+pool, at most 1,000 test it. A strategy chooses the first 20 rows itself (what needs a model first: at random, the same
+rows for all), then 20 more a round up to 300; after each round its model is fitted anew and measured. Peers run in
+environments of their own under build/bench with their own models, on rows standardised by the pool.
 
-What was found is kept in `--results`, a file a set, strategy and seed, and not measured again.
+Seven seeds of the default, random rows and margins on every set, then three seeds of the others on six sets. What was
+measured is kept in `--results`, a file a set, strategy and seed, and not measured again: a run can be stopped at any
+time, and `--only-report` says what there is. Tables go between the marks of docs/labels_saved.md, the picture beside
+it.
 """
 
 import argparse
 import json
 import math
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from sklearn.datasets import load_digits
+from beside import ROOT, NoPeer, environment
+from labels_saved_logistic import fit as fit_logistic
+from labels_saved_peer import Given
+from labels_saved_report import Found, write_report
+from labels_saved_task import FIRST, LAST, STEP, Floats, Ints, Task, halves, read_tasks
 
 import bensemble_core as bc
+from bensemble_core.predictive import CategoricalPredictive
 
-POOL, TEST, FIRST, STEP, LAST = 4_000, 1_000, 20, 20, 300
 WHOLE_NUMBERS = 1_000  # rows that stand for the whole pool, for a Gaussian process
-SHARE = 0.95
-Floats = npt.NDArray[np.float64]
+WHOLE_SEEDS = 3  # it takes as long as two strategies, and varies less
+FLOOR = 1e-12  # of a peer's probabilities
+Curve = list[dict[str, Any]]  # a point a round: n, value, nll, ece, and the rows that were new
 
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """What fits, and what chooses: nothing named is the default."""
+    """What chooses: nothing named is the default."""
 
-    posterior: str = bc.DEFAULT_POSTERIOR
-    model: Any = None
     first: Mapping[str, Any] | None = None
     later: Mapping[str, Any] | None = None
+    kinds: tuple[str, ...] = ("classes", "numbers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peer:
+    """`benchmarks/labels_saved_SCRIPT.py STRATEGY`, in an environment of its own where it has requirements."""
+
+    script: str
+    strategy: str
+    kinds: tuple[str, ...] = ("classes",)
 
 
 RANDOM: dict[str, Any] = {"acquisition": "random", "selection": "top_k"}
-STRATEGIES: dict[str, Strategy] = {
-    "default": Strategy(),
+SPREAD: dict[str, Any] = {"name": "predictive_variance", "part": "epistemic"}
+
+
+def random_first(kinds: str = "classes numbers", **later: Any) -> Strategy:
+    return Strategy(first=RANDOM, later=later, kinds=tuple(kinds.split()))
+
+
+STRATEGIES: dict[str, Strategy | Peer] = {
     "random": Strategy(first=RANDOM, later=RANDOM),
-    "margin": Strategy(first=RANDOM, later={"acquisition": "margin", "selection": "top_k"}),
-    "entropy": Strategy(first=RANDOM, later={"acquisition": "entropy", "selection": "top_k"}),
-    "bald": Strategy(first=RANDOM, later={"acquisition": "bald", "selection": "top_k"}),
-    "power_bald": Strategy(first=RANDOM, later={"acquisition": "bald", "selection": "power"}),
-    "variance": Strategy(
-        first=RANDOM,
-        later={"acquisition": {"name": "predictive_variance", "part": "epistemic"}, "selection": "top_k"},
+    "default": Strategy(),
+    "margin": random_first("classes", acquisition="margin", selection="top_k"),
+    "logistic_margin": Peer(script="logistic", strategy="margin"),
+    "logistic_random": Peer(script="logistic", strategy="random"),
+    "activeml_margin": Peer(script="activeml", strategy="margin"),
+    "activeml_qbc": Peer(script="activeml", strategy="qbc"),
+    "activeml_badge": Peer(script="activeml", strategy="badge"),
+    "activeml_typiclust": Peer(script="activeml", strategy="typiclust"),
+    "baal_bald": Peer(script="baal", strategy="bald"),
+    "typical_first": Strategy(first={"selection": {"name": "typiclust", "standardise": True}}, kinds=("classes",)),
+    "cluster_margin": random_first("classes", acquisition="margin", selection="cluster_margin"),
+    "entropy": random_first("classes", acquisition="entropy", selection="top_k"),
+    "bald": random_first("classes", acquisition="bald", selection="top_k"),
+    "power_bald": random_first("classes", acquisition="bald", selection="power"),
+    "badge": random_first("classes", selection="badge"),
+    "typiclust": Strategy(
+        first={"selection": "typiclust"}, later={"acquisition": "random", "selection": "typiclust"}, kinds=("classes",)
     ),
-    "kcenter": Strategy(first=RANDOM, later={"selection": "kcenter"}),
+    "variance": random_first("numbers", acquisition=SPREAD, selection="top_k"),
+    "kcenter": random_first(selection="kcenter"),
 }
-CLASSES_ONLY = ("margin",)
-NUMBERS_ONLY = ("variance",)
+LEADING = ("random", "default", "logistic_margin", "activeml_margin")  # measured first, on every set and seed
+ON_ALL = (*LEADING, "logistic_random", "margin", "typical_first")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Task:
-    name: str
-    x: Floats
-    y: npt.NDArray[Any]
-    n_classes: int  # 0: numbers
-
-    def split(self, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Rows of the pool, and of the test."""
-        order = np.random.default_rng(seed).permutation(len(self.x))
-        n_test = min(TEST, len(order) // 4)
-        return order[n_test : n_test + POOL], order[:n_test]
-
-    @property
-    def likelihood(self) -> Any:
-        return bc.Categorical(n_classes=self.n_classes) if self.n_classes else "gaussian"
-
-
-def tasks(folder: Path | None) -> Iterator[Task]:
-    x, y = load_digits(return_X_y=True)
-    yield Task(name="digits", x=x, y=y, n_classes=10)
-    for path in sorted(folder.glob("*.npz")) if folder is not None else ():
-        with np.load(path, allow_pickle=False) as held:
-            n_classes = len(held["classes"])
-            y = held["y"].astype(np.int64 if n_classes else np.float64)
-            yield Task(name=path.stem, x=held["x"].astype(np.float64), y=y, n_classes=n_classes)
-
-
-def play(task: Task, strategy: Strategy, seed: int) -> list[dict[str, float]]:
+def play(task: Task, name: str, seed: int) -> Curve:
     """A round after another, with the answers at hand."""
+    strategy = STRATEGIES[name]
+    if isinstance(strategy, Peer):
+        return play_peer(task, strategy, seed)
     pool, test = task.split(seed)
     x, y = task.x[pool].astype(np.float32), task.y[pool]
-    chosen = _first(task, strategy, x, seed)
-    found = []
+    chosen = new = first_rows(task, strategy, x, seed)
+    found: Curve = []
     while True:
-        ensemble = fit(task, strategy, x, y, chosen, seed)
-        found.append({"n": len(chosen), **measure(task, ensemble, test)})
+        ensemble = fit(task, x, y, chosen, seed)
+        found.append({"n": len(chosen), **measure(task, ensemble, test), "rows": new.tolist()})
         if len(chosen) + STEP > min(LAST, len(x)):
             return found
         ranking = bc.rank(
             ensemble, x, k=STEP, seed=seed + len(chosen), exclude=chosen, labelled=x[chosen], **(strategy.later or {})
         )
-        chosen = np.concatenate([chosen, ranking.rows.numpy()])
+        new = ranking.rows.numpy()
+        chosen = np.concatenate([chosen, new])
 
 
-def _first(task: Task, strategy: Strategy, x: Any, seed: int) -> npt.NDArray[np.int64]:
+def first_rows(task: Task, strategy: Strategy, x: Any, seed: int) -> Ints:
     """As the service does it, which knows the task: random rows for numbers, unless something is named."""
     named = strategy.first if strategy.first is not None else {} if task.n_classes else RANDOM
-    return bc.rank(None, x, k=FIRST, seed=seed, **named).rows.numpy()
+    rows: Ints = bc.rank(None, x, k=FIRST, seed=seed, **named).rows.numpy()
+    return rows
 
 
-def fit(task: Task, strategy: Strategy, x: Any, y: Any, rows: Any, seed: int) -> bc.Ensemble:
-    extra = {"unlabelled": x} if strategy.posterior == "auto" else {}
+def fit(task: Task, x: Any, y: Any, rows: Any, seed: int) -> bc.Ensemble:
+    likelihood = bc.Categorical(n_classes=task.n_classes) if task.n_classes else "gaussian"
     data = (x[rows], y[rows])
-    fitted = bc.fit(strategy.posterior, strategy.model, data, likelihood=task.likelihood, seed=seed, **extra)
+    fitted = bc.fit(bc.DEFAULT_POSTERIOR, None, data, likelihood=likelihood, seed=seed, unlabelled=x)
     return fitted.sample(20, seed=seed, at_most=True)
 
 
 def measure(task: Task, ensemble: bc.Ensemble, test: Any) -> dict[str, float]:
-    got = bc.metrics.evaluate(ensemble.predict(task.x[test].astype(np.float32)), torch.from_numpy(task.y[test]))
+    return score(task, ensemble.predict(task.x[test].astype(np.float32)), test)
+
+
+def score(task: Task, predicted: Any, test: Any) -> dict[str, float]:
+    got = bc.metrics.evaluate(predicted, torch.from_numpy(task.y[test]))
     if task.n_classes:
         return {"value": got["accuracy"], "nll": got["nll"], "ece": got["ece"]}
     sd = float(task.y.std())
     return {"value": -got["rmse"] / sd, "nll": got["nll"] - math.log(sd)}
+
+
+def play_peer(task: Task, peer: Peer, seed: int) -> Curve:
+    """In a process of its own, which gives back rows and probabilities; measured here, as ours are."""
+    pool, test = task.split(seed)
+    x, of_test = task.standardised(seed)
+    first = first_rows(task, random_first(), task.x[pool].astype(np.float32), seed)
+    given = Given(
+        x=x, y=task.y[pool], test=of_test, first=first, n_classes=task.n_classes, seed=seed, step=STEP, last=LAST
+    )
+    python, script = python_of(peer.script), ROOT / "benchmarks" / f"labels_saved_{peer.script}.py"
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answer = Path(folder) / "given.npz", Path(folder) / "found.npz"
+        given.save(asked)
+        done = subprocess.run(
+            [str(python), str(script), str(asked), peer.strategy, str(answer)], capture_output=True, text=True
+        )
+        if done.returncode:
+            raise NoPeer(f"{peer.script} ended with {done.returncode}: {done.stderr[-300:]}")
+        with np.load(answer, allow_pickle=False) as held:
+            rows, probs = held["rows"], held["probs"]
+    found: Curve = []
+    for of_round in probs:
+        n = FIRST + STEP * len(found)
+        smoothed = with_unseen(of_round, task.y[pool][rows[:n]])
+        predicted = CategoricalPredictive(logits=torch.from_numpy(smoothed).log()[None])
+        new = rows[n - STEP if found else 0 : n].tolist()
+        found.append({"n": n, **score(task, predicted, test), "rows": new})
+    return found
+
+
+def python_of(script: str) -> Path:
+    needed = ROOT / "benchmarks" / f"labels_saved_{script}.requirements.txt"
+    if not needed.exists():
+        return Path(sys.executable)
+    return environment(f"labels_saved_{script}", ("-r", str(needed), "-c", str(ROOT / "constraints.txt")))
+
+
+def with_unseen(probs: Floats, y: Ints) -> Floats:
+    """Probabilities [T, C] in which a class without labels has its smoothed frequency, so that the NLL is finite."""
+    n_classes = probs.shape[1]
+    smoothed = (np.bincount(y, minlength=n_classes) + 1) / (len(y) + n_classes)
+    unseen = np.bincount(y, minlength=n_classes) == 0
+    mixed = np.where(unseen, smoothed, probs * (1 - smoothed[unseen].sum()))
+    floored: Floats = np.maximum(mixed, FLOOR)
+    return floored
+
+
+def play_picks(task: Task, curve: Curve, seed: int) -> list[float]:
+    """Accuracy of a plain logistic regression on the picks of a strategy, a figure a round: one model for all."""
+    pool, test = task.split(seed)
+    x, of_test = task.standardised(seed)
+    rows, found = np.array([], dtype=np.int64), []
+    for point in curve:
+        rows = np.concatenate([rows, np.array(point["rows"], dtype=np.int64)])
+        predict = fit_logistic(x[rows], task.y[pool][rows], task.n_classes)
+        found.append(float((predict(of_test).argmax(1) == task.y[test]).mean()))
+    return found
 
 
 def ceiling(task: Task, seed: int) -> dict[str, float]:
@@ -133,7 +203,7 @@ def ceiling(task: Task, seed: int) -> dict[str, float]:
     pool, test = task.split(seed)
     rows = pool if task.n_classes else pool[:WHOLE_NUMBERS]
     x, y = task.x[pool].astype(np.float32), task.y[pool]
-    whole = fit(task, Strategy(), x, y, np.arange(len(rows)), seed)
+    whole = fit(task, x, y, np.arange(len(rows)), seed)
     if task.n_classes:
         none = float((task.y[test] == np.bincount(y).argmax()).mean())
     else:
@@ -141,138 +211,114 @@ def ceiling(task: Task, seed: int) -> dict[str, float]:
     return {"whole": measure(task, whole, test)["value"], "none": none}
 
 
-def kept(path: Path, make: Any) -> Any:
-    if path.exists():
-        return json.loads(path.read_text())
-    started = time.monotonic()
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cell:
+    task: Task
+    name: str
+    seed: int
+
+    def path(self, folder: Path) -> Path:
+        return folder / f"{self.task.name}-{self.name}-{self.seed}.json"
+
+    def make(self) -> Any:
+        return ceiling(self.task, self.seed) if self.name == "whole" else play(self.task, self.name, self.seed)
+
+
+def plan(tasks: Sequence[Task], names: Sequence[str], seeds: int, other_seeds: int) -> Iterator[Cell]:
+    """In the order of measuring: what a verdict needs first, and classes before numbers."""
+    for kind in ("classes", "numbers"):
+        own = [task for task in tasks if task.kind == kind]
+        some = [name for half in halves(own) for name in half[:3]]
+        fitting = [name for name in names if kind in STRATEGIES[name].kinds]
+        leading = [name for name in fitting if name in LEADING]
+        for seed in range(seeds):
+            for task in own:
+                for name in [*(["whole"] if seed == 0 else []), *leading]:
+                    yield Cell(task=task, name=name, seed=seed)
+        others = [name for name in fitting if name not in LEADING]
+        for seed in range(seeds):
+            if 0 < seed < WHOLE_SEEDS:
+                yield from (Cell(task=task, name="whole", seed=seed) for task in own)
+            for name in others:
+                for task in own:
+                    if name in ON_ALL or (seed < other_seeds and task.name in some):
+                        yield Cell(task=task, name=name, seed=seed)
+
+
+def keep(path: Path, make: Callable[[], Any]) -> None:
+    started = time.process_time(), time.monotonic()
     found = make()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found))
-    print(f"{path.stem}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    return found
+    whole = path.with_suffix(".part")
+    whole.write_text(json.dumps(found))
+    whole.rename(path)  # what is stopped leaves no half of a file
+    used, passed = time.process_time() - started[0], time.monotonic() - started[1]
+    print(f"{path.stem}: {passed:.0f} s, {used:.0f} of the processor", file=sys.stderr, flush=True)
 
 
-def reached(curve: list[dict[str, float]], goal: float) -> float:
-    """Labels at the goal, between rounds by a straight line; inf where it was not reached."""
-    before = curve[0]
-    if before["value"] >= goal:
-        return before["n"]
-    for point in curve[1:]:
-        if point["value"] >= goal:
-            share = (goal - before["value"]) / (point["value"] - before["value"])
-            return before["n"] + share * (point["n"] - before["n"])
-        before = point
-    return math.inf
+def measure_all(cells: Sequence[Cell], folder: Path) -> None:
+    missing: dict[str, str] = {}
+    for cell in cells:
+        strategy, path = STRATEGIES.get(cell.name), cell.path(folder)
+        peer = strategy.script if isinstance(strategy, Peer) else ""
+        if path.exists() or peer in missing:
+            continue
+        try:
+            keep(path, cell.make)
+        except NoPeer as reason:
+            missing[peer] = str(reason)
+            print(f"{peer} is left out: {reason}", file=sys.stderr, flush=True)
 
 
-def summarise(task: Task, curves: dict[str, list[Any]], limits: list[dict[str, float]]) -> dict[str, dict[str, Any]]:
-    """Of each strategy: gain in area over random rows with its standard error, and the share of labels saved."""
-    area = {name: np.array([np.mean([p["value"] for p in c]) for c in found]) for name, found in curves.items()}
-    random = curves["random"]
-    goals = [limit["none"] + SHARE * (limit["whole"] - limit["none"]) for limit in limits]
-    at_random = [reached(c, goal) for c, goal in zip(random, goals, strict=True)]
-    found = {}
-    for name, own in curves.items():
-        n = min(len(own), len(random))
-        gain = area[name][:n] - area["random"][:n]
-        saved = [1 - reached(c, goal) / r for c, goal, r in zip(own, goals, at_random, strict=False) if r < math.inf]
-        found[name] = {
-            "gain": float(gain.mean()),
-            "se": float(gain.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan,
-            "saved": float(np.median(saved)) if 2 * len(saved) > n else math.nan,
-            "nll": float(np.mean([np.mean([p["nll"] for p in c]) for c in own])),
-            "seeds": n,
-        }
-    return found
-
-
-def table(results: dict[str, dict[str, dict[str, Any]]], names: list[str]) -> str:
-    lines = ["| set | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for task, found in results.items():
-        cells = []
-        for name in names:
-            if name not in found:
-                cells.append("")
+def read_found(tasks: Sequence[Task], cells: Sequence[Cell], folder: Path) -> list[Found]:
+    """What there is of the cells, by set; picks under one model are measured here, which is cheap."""
+    found = []
+    choosing = [name for kind in ("classes", "numbers") for name in halves([t for t in tasks if t.kind == kind])[0]]
+    for task in tasks:
+        curves: dict[str, dict[int, Curve]] = {}
+        picks: dict[str, dict[int, list[float]]] = {}
+        limits = []
+        for cell in cells:
+            path = cell.path(folder)
+            if cell.task is not task or not path.exists():
                 continue
-            f = found[name]
-            saved = "–" if math.isnan(f["saved"]) else f"{f['saved']:.0%}"
-            cells.append(f"{f['gain']:+.4f} ± {f['se']:.4f}, {saved}")
-        lines.append(f"| {task} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def draw(curves: dict[str, dict[str, list[Any]]], path: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    columns = min(5, len(curves))
-    rows = -(-len(curves) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(2.4 * columns, 2.0 * rows), squeeze=False)
-    for axis, (task, found) in zip(axes.flat, curves.items(), strict=False):
-        for name, colour in (("random", "#888888"), ("default", "#d95f02")):
-            if name in found:
-                values = np.array([[p["value"] for p in c] for c in found[name]])
-                n = [p["n"] for p in found[name][0]]
-                mean, se = values.mean(0), values.std(0) / math.sqrt(len(values))
-                axis.plot(n, mean, color=colour, label=name, lw=1.4)
-                axis.fill_between(n, mean - se, mean + se, color=colour, alpha=0.25, lw=0)
-        axis.set_title(task, fontsize=8)
-        axis.tick_params(labelsize=6)
-        axis.grid(alpha=0.3)
-    for axis in list(axes.flat)[len(curves) :]:
-        axis.axis("off")
-    axes.flat[0].legend(fontsize=7)
-    figure.supxlabel("labels", fontsize=8)
-    figure.supylabel("accuracy, or − RMSE in sds", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=90)
+            got = json.loads(path.read_text())
+            if cell.name == "whole":
+                limits.append(got)
+                continue
+            curves.setdefault(cell.name, {})[cell.seed] = got
+            if task.n_classes:
+                under = path.with_suffix(".picks.json")
+                if not under.exists():
+                    under.write_text(json.dumps(play_picks(task, got, cell.seed)))
+                picks.setdefault(cell.name, {})[cell.seed] = json.loads(under.read_text())
+        if limits and "random" in curves:
+            half = "choosing" if task.name in choosing else "reported"
+            found.append(Found(name=task.name, kind=task.kind, half=half, curves=curves, picks=picks, limits=limits))
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of npz files; without it, digits alone")
+    parser.add_argument("--data", type=Path, help="folder of npz files; without it, digits and diabetes alone")
     parser.add_argument("--results", type=Path, default=Path("build/labels_saved"))
-    parser.add_argument("--seeds", type=int, default=7, help="of default, random and margin")
-    parser.add_argument("--other-seeds", type=int, default=3, help="of the other strategies")
+    parser.add_argument("--seeds", type=int, default=7, help=f"of {', '.join(ON_ALL)}")
+    parser.add_argument("--other-seeds", type=int, default=3, help="of the other strategies, on six sets")
     parser.add_argument("--sets", nargs="*", help="names of sets, default all")
     parser.add_argument("--strategies", nargs="*", default=list(STRATEGIES), choices=list(STRATEGIES))
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--only-report", action="store_true", help="measure nothing")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs/labels_saved.md", help="where the tables go")
+    parser.add_argument("--plot", type=Path, default=ROOT / "docs/labels_saved.png")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    chosen = [task for task in tasks(given.data) if not given.sets or task.name in given.sets]
-    names = ["random", *(name for name in given.strategies if name != "random")]
-    curves: dict[str, dict[str, list[Any]]] = {task.name: {} for task in chosen}
-    limits: dict[str, list[Any]] = {task.name: [] for task in chosen}
-    for seed in range(given.seeds):
-        for task in chosen:
-            limits[task.name].append(
-                kept(given.results / f"{task.name}-whole-{seed}.json", partial(ceiling, task, seed))
-            )
-            for name in names:
-                if name in (NUMBERS_ONLY if task.n_classes else CLASSES_ONLY):
-                    continue
-                if seed >= given.other_seeds and name not in ("default", "random", "margin"):
-                    continue
-                path = given.results / f"{task.name}-{name}-{seed}.json"
-                got = kept(path, partial(play, task, STRATEGIES[name], seed))
-                curves[task.name].setdefault(name, []).append(got)
-    for kind in ("classes", "numbers"):
-        own = [task for task in chosen if bool(task.n_classes) == (kind == "classes")]
-        results = {task.name: summarise(task, curves[task.name], limits[task.name]) for task in own}
-        if not results:
-            continue
-        print(f"\n{kind}: gain in area over random rows ± standard error, labels saved to {SHARE:.0%}\n")
-        print(table(results, [name for name in names if name != "random"]))
-        for name in names[1:]:
-            gains = [found[name]["gain"] for found in results.values() if name in found]
-            saved = [f[name]["saved"] for f in results.values() if name in f and not math.isnan(f[name]["saved"])]
-            if gains:
-                middle = f"{np.median(saved):.0%} of {len(saved)} sets" if saved else "no set reached"
-                print(f"{name}: mean gain {np.mean(gains):+.4f}, worst {min(gains):+.4f}, median saved {middle}")
-    if given.plot is not None:
-        draw(curves, given.plot)
+    tasks = read_tasks(given.data)
+    planned = plan(tasks, given.strategies, given.seeds, given.other_seeds)
+    cells = [cell for cell in planned if not given.sets or cell.task.name in given.sets]
+    if not given.only_report:
+        measure_all(cells, given.results)
+    order = [name for name in STRATEGIES if name in given.strategies]
+    peers = [name for name, strategy in STRATEGIES.items() if isinstance(strategy, Peer)]
+    print(write_report(read_found(tasks, cells, given.results), order, peers, given.page, given.plot))
 
 
 if __name__ == "__main__":
