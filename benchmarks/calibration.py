@@ -7,7 +7,6 @@ a set and a size; its difference is paired by seed. The aim: nowhere worse by mo
 
 import argparse
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,9 +34,9 @@ def calibrated(name: str, task: Task, seed: int, n: int) -> tuple[bc.Ensemble, n
     return replace(found.fitted.sample(20, seed=seed, at_most=True), calibration=found.calibration), test
 
 
-def difference(make: Callable[[], tuple[bc.Ensemble, np.ndarray]], task: Task) -> tuple[float, float]:
-    """NLL before and after, in sds of the target."""
-    ensemble, test = make()
+def before_and_after(name: str, task: Task, seed: int, n: int) -> tuple[float, float]:
+    """NLL without and with it, in sds of the target."""
+    ensemble, test = calibrated(name, task, seed, n)
     y, unit = torch.from_numpy(task.y[test]), 0.0 if task.n_classes else math.log(task.y.std())
     rows = task.x[test].astype(np.float32)
     before = bc.metrics.nll(replace(ensemble, calibration=None).predict(rows), y)
@@ -58,12 +57,7 @@ def main() -> None:
             own = [task for task in read_tasks(given.data) if task.kind == kind]
             for task in own:
                 for n in SIZES:
-                    pairs = np.array(
-                        [
-                            difference(lambda t=task, s=seed, m=n: calibrated(name, t, s, m), task)  # type: ignore[misc]
-                            for seed in range(given.seeds)
-                        ]
-                    )
+                    pairs = np.array([before_and_after(name, task, seed, n) for seed in range(given.seeds)])
                     gain = pairs[:, 1] - pairs[:, 0]
                     before.append(pairs[:, 0].mean())
                     after.append(pairs[:, 1].mean())
