@@ -77,8 +77,7 @@ def fit(problem: Problem, data: Data, *, seed: int, report: Report) -> dict[str,
     s = 1.0
     if data.n_rows > 1:
         mixture = GaussianPredictive(means=left_out, variances=spread, log_weights=shares.log())
-        # rows that had a part in choosing the hyper-parameters flatter them: never narrower by their word
-        s = float(learn_from_few([(mixture, y)], row_weights=[weighed], least=1).scale)
+        s = float(learn_from_few([(mixture, y)], row_weights=[weighed]).scale)
     of = (shares[: len(parts)] / shares[: len(parts)].sum())[:, None, None]
     mean = (of * left_out[: len(parts)]).sum(0)
     variance = s**2 * (of * (spread + (left_out - mean).square())[: len(parts)]).sum(0)
