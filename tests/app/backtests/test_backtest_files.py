@@ -1,6 +1,8 @@
 """`bensemble backtest`: a file of labelled rows in; a table, a recommendation and a picture out."""
 
 import csv
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +100,12 @@ def test_what_cannot_be_done_is_said_in_one_line(
     shown = capsys.readouterr()
     assert said in shown.err.splitlines()[-1]
     assert shown.out == ""
+
+
+def test_a_refusal_right_after_a_file_was_read_ends_the_process_in_order(table: Path) -> None:
+    """Threads that read ahead may be at work still when the interpreter ends: it was aborted, most of the times."""
+    command = [sys.executable, "-m", "app.cli", "backtest", "--data", str(table), "--label", "color"]
+    for _ in range(2):
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 2, ended.stderr
+        assert len(ended.stderr.splitlines()) == 1
