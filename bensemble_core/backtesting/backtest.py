@@ -116,6 +116,7 @@ def backtest(
         n=tuple(play.k * (i + 1) for i in range(play.rounds)),
         runs={each.name: [runs[each.name, seed] for seed in chosen_seeds] for each in played},
         limits=[_limits(runs[ALL_LABELS, seed], metric) for seed in chosen_seeds] if with_all else None,
+        smallest=play.smallest_difference,
     )
     return Backtest(
         metric=metric,

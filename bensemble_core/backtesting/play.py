@@ -1,5 +1,6 @@
 """One run of a backtest: rounds of choosing, fitting and measuring, with the labels at hand."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from bensemble_core.problem import AnyModel
 from bensemble_core.ranking import rank
 from bensemble_core.types import Data, Family, Likelihood, Posterior, Prior, Progress
 
+SMALL_RMSE = 1e-3  # of the labels' spread: differences below it are not worth a word
 WHOLE_NUMBERS = 1_000  # rows that stand for all labels of numbers: a Gaussian process on more takes minutes
 METRIC: dict[Family, str] = {"categorical": "accuracy", "gaussian": "rmse"}
 
@@ -62,6 +64,17 @@ class Play:
         """Class numbers, or numbers in their own units."""
         y = self.data.y
         return self.likelihood.encode(y, dtype=self.data.x.dtype) if self.family == "categorical" else y
+
+    @cached_property
+    def smallest_difference(self) -> float:
+        """Of the metric, that counts: one test row, or 0.1 % of the labels' spread, which is the RMSE without labels.
+        None does where all numbers are the same: what is left of the RMSE then is rounding."""
+        if self.family == "categorical":
+            return 1 / n_test(self.data.n_rows)
+        y = self.data.y.double()
+        spread = float((y - y.mean(0)).square().mean().sqrt())
+        is_rounding = spread <= torch.finfo(torch.float32).eps * float(y.abs().max())
+        return math.inf if is_rounding else SMALL_RMSE * spread
 
     def refuse_unsuitable(self, strategy: Strategy) -> None:
         try:
