@@ -72,6 +72,8 @@ def _backtest(arguments: argparse.Namespace) -> str:
         )
     if arguments.rounds is None and found.rounds < ROUNDS:
         print(f"{found.rounds} rounds, not {ROUNDS}: there are no more labels to ask for", file=sys.stderr)
+    for note in found.notes:
+        print(f"note: {note}", file=sys.stderr)
     bc.plots.learning_curves(found.curves, found.metric).savefig(arguments.plot, dpi=120)
     body = json.dumps(found.chosen.choice())
     return (

@@ -36,6 +36,7 @@ class BacktestRun:
     seed: int
     points: tuple[CurvePoint, ...]  # one a round
     rows: tuple[int, ...] = ()  # labelled so far, those of the next round included; none once the run has ended
+    notes: tuple[str, ...] = ()  # of the first ranking by an ensemble
     seconds: float | None = field(default=None, compare=False)
 
 

@@ -119,7 +119,7 @@ class Play:
     ) -> BacktestRun:
         """A round after another, with the answers at hand. The next rows are chosen before a round is told of, so that
         a run that goes on need not fit the last one again."""
-        seed, points = before.seed, list(before.points)
+        seed, points, notes = before.seed, list(before.points), before.notes
         pool, test = self.split(seed)
         x = self.data.x[pool]
         chosen = torch.tensor(before.rows, dtype=torch.int64) if points else self._first(strategy, x, seed)
@@ -147,10 +147,12 @@ class Play:
                     report=say,
                 )
                 chosen = torch.cat([chosen, ranking.rows])
+                notes = ranking.notes if len(points) == 1 else notes
             run = replace(
                 before,
                 points=tuple(points),
                 rows=() if is_last else tuple(chosen.tolist()),
+                notes=notes,
                 seconds=time.monotonic() - started,
             )
             if on_round is not None:
