@@ -1,6 +1,6 @@
 """From figures to one sentence. The rules, in this order; the first that applies decides:
 
-1. No ensemble yet: label about 20 rows, then train.
+1. No ensemble yet: label about 20 rows, then train. No rows any more: add a pool.
 2. Relabel where the newest ensemble contradicts at least 3 labels, and 3 %, of those that it is surest of, unless it
    predicts another class for a quarter of all labels, too many to judge them; or where annotators disagree without a
    majority on at least 5 rows and 10 % of those that several labelled.
@@ -44,6 +44,8 @@ class Facts:
 def decide(facts: Facts) -> tuple[Action, str]:
     if not facts.has_ensemble:
         return _begin(facts)
+    if not facts.n_rows:
+        return "label", "Add a pool of rows to choose from: there are no rows to label."
     doubts, differing = facts.doubts, facts.disagreements
     can_judge = doubts.n_other < POOR_JUDGE * doubts.n_labels
     if can_judge and doubts.n_strong >= max(FEWEST_DOUBTS, DOUBTED_SHARE * doubts.n_sure):
@@ -89,7 +91,8 @@ def _go_on_or_stop(facts: Facts) -> tuple[Action, str]:
 def because(facts: Facts) -> list[str]:
     """What speaks for and against, whatever was decided."""
     curve, agreement, saved = facts.curve, facts.agreement, facts.saved
-    found = [f"{_labels(facts.n_labels)} of {facts.n_rows:,} rows; {facts.n_unseen} since the newest ensemble."]
+    there = f"{_labels(facts.n_labels)} of {facts.n_rows:,} rows; {facts.n_unseen} since the newest ensemble."
+    found = [there if facts.n_rows else "There are no rows to choose from."]
     if curve.in_100 is not None:
         by = f"{curve.n_points} trainings, measured on {curve.n_measured:,} rows"
         found.append(f"With 100 more labels {_said(curve)} (by {by}).")

@@ -89,13 +89,14 @@ class DoubtsAdvice(Out):
 
     n: int
     n_strong: int
-    n_labels: int = Field(description="Labels that were looked at.")
+    n_labels: int = Field(description="Labels that were looked at, without those of pools deleted since.")
     n_sure: int = Field(
         description="Of these, the 30 % that predictions are surest of: doubts there are strong. Of numbers all."
     )
     n_other: int = Field(description="Labels for which another class is predicted, doubted or not.")
     expected: Result = Field(
-        description="Strong doubts that there would be if all labels were right and predictions calibrated."
+        description="Strong doubts that there would be if all labels were right and predictions calibrated; null "
+        "where a pool was deleted since."
     )
     in_sample: bool | None = Field(
         description="True: by predictions of an ensemble that learnt from these labels, which finds fewer. False: by "

@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,11 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 import bensemble_core as bc
+from app.projects.targets import LARGEST
 from app.rankings.rank_files import BAD_USAGE, file_kind
 from app.storage.readers import BadData, Columns, find_width, open_reader, unused_note
 from bensemble_core.backtesting.curves import LabelsSaved, StrategyCurve
-from bensemble_core.backtesting.labels_needed import ROUNDS
+from bensemble_core.backtesting.labels_needed import ROUNDS, check_labels
 
+COUNTED = "the first row of data is 1, a header is not counted"
 MOST_CLASSES = 20  # whole numbers of more kinds than this are taken for numbers, not classes
 
 
@@ -28,13 +31,17 @@ class Rows:
 
     x: npt.NDArray[np.float32]  # [N, D]
     labels: list[Any]
+    numbers: list[int]  # of these rows in the file, the first is 1
     notes: list[str]
 
 
 def backtest_files(arguments: argparse.Namespace) -> int:
     try:
         print(_backtest(arguments))
-    except (bc.BensembleError, BadData, ImportError) as error:
+    except BadData as error:
+        where = "" if error.row is None else f" Rows count from 0 there: it is row {error.row + 1:,} if {COUNTED}."
+        return _refuse(f"{error}{where}")
+    except (bc.BensembleError, ImportError) as error:
         return _refuse(str(error))
     except OSError as error:
         if isinstance(error, BrokenPipeError):
@@ -53,8 +60,11 @@ def _backtest(arguments: argparse.Namespace) -> str:
     if not arguments.plot.absolute().parent.is_dir():
         raise bc.InvalidOption(f"there is no folder {arguments.plot.parent} to write {arguments.plot.name} to")
     rows = read_rows(arguments.data, arguments.label)
+    _refuse_bad_numbers(rows, arguments.task)
     task = arguments.task or guess_task(rows.labels)
     y, likelihood, told = _targets(rows.labels, task)
+    if task == "classification":
+        _check_classes(rows.labels, arguments.k)
     said = "" if arguments.task else "; guessed, --task says otherwise"
     for note in [f"{len(y):,} labelled rows of {rows.x.shape[1]:,} features, {task} ({told}){said}", *rows.notes]:
         print(note, file=sys.stderr)
@@ -72,6 +82,8 @@ def _backtest(arguments: argparse.Namespace) -> str:
         )
     if arguments.rounds is None and found.rounds < ROUNDS:
         print(f"{found.rounds} rounds, not {ROUNDS}: there are no more labels to ask for", file=sys.stderr)
+    for note in found.notes:
+        print(f"note: {note}", file=sys.stderr)
     bc.plots.learning_curves(found.curves, found.metric).savefig(arguments.plot, dpi=120)
     body = json.dumps(found.chosen.choice())
     return (
@@ -93,7 +105,7 @@ def read_rows(path: Path, label: str) -> Rows:
     notes = [unused_note(reader.unused)] if reader.unused else []
     if len(kept) < len(x):
         notes.append(f"{len(x) - len(kept):,} rows have no label and are left out")
-    return Rows(x=x[kept], labels=[labels[i] for i in kept], notes=notes)
+    return Rows(x=x[kept], labels=[labels[i] for i in kept], numbers=[i + 1 for i in kept], notes=notes)
 
 
 def _npy_labels(path: Path, n_rows: int) -> list[Any]:
@@ -108,13 +120,44 @@ def _npy_labels(path: Path, n_rows: int) -> list[Any]:
     return list(found.tolist())
 
 
+def _refuse_bad_numbers(rows: Rows, task: str | None) -> None:
+    """A regression takes finite numbers alone; with no task named, labels that are all numbers are finite, too."""
+    found = [_number(label) for label in rows.labels]
+    if task == "classification" or (task is None and None in found):
+        return
+    for label, number, row in zip(rows.labels, found, rows.numbers, strict=True):
+        if number is None or not abs(number) <= LARGEST:
+            mended = "correct it, or leave the cell empty, and the row is left out"
+            raise bc.InvalidData(
+                f"the label of row {row:,} ({COUNTED}) is {label!r:.40}; labels of a regression are finite numbers: "
+                f"{mended if number is not None else 'take --task classification'}"
+            )
+
+
+def _number(label: Any) -> float | None:
+    try:
+        return float(label)
+    except (TypeError, ValueError):
+        return None
+
+
+def _check_classes(labels: Sequence[Any], k: int) -> None:
+    """As the library would, with the classes' names."""
+    check_labels(len(labels), None, k=k)
+    try:
+        check_labels(len(labels), Counter(map(str, labels)), k=k)
+    except bc.InvalidData as error:
+        if any(_number(label) is None for label in labels):
+            raise
+        raise bc.InvalidData(f"{error} If the labels are measured numbers, take --task regression.") from error
+
+
 def guess_task(labels: Sequence[Any]) -> str:
     """Regression, if all labels are numbers and some are not whole or there are many different ones."""
-    try:
-        numbers = {float(value) for value in labels}
-    except (TypeError, ValueError):
+    numbers = {_number(label) for label in labels}
+    if None in numbers:
         return "classification"
-    is_whole = all(number.is_integer() for number in numbers)
+    is_whole = all(number.is_integer() for number in numbers if number is not None)
     return "classification" if is_whole and len(numbers) <= MOST_CLASSES else "regression"
 
 
@@ -128,10 +171,7 @@ def _targets(labels: Sequence[Any], task: str) -> tuple[npt.NDArray[Any], Any, s
         y = np.array([number[str(value)] for value in labels], dtype=np.int64)
         shown = ", ".join(classes[:5]) + (", …" if len(classes) > 5 else "")
         return y, bc.Categorical(classes=tuple(classes)), f"{len(classes)} classes: {shown}"
-    try:
-        numbers = np.array([float(value) for value in labels], dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise bc.InvalidData(f"labels of a regression are numbers ({error}); take --task classification") from error
+    numbers = np.array([float(value) for value in labels], dtype=np.float32)
     return numbers, "gaussian", f"from {numbers.min():g} to {numbers.max():g}"
 
 

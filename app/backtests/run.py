@@ -89,7 +89,7 @@ def run_backtest(job: JobContext) -> None:
         curves=storable([asdict(curve) for curve in found.curves]),
         runs=storable([run_to_json(run) for run in found.runs]),
         recommendation=recommendation,
-        notes=notes,
+        notes=[*notes, *found.notes],
         seconds=keeper.seconds,
     )
     with job.finish({"backtest_id": backtest.id, "recommendation": recommendation}) as session:

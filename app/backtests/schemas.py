@@ -127,7 +127,10 @@ class BacktestOut(Out):
     curves: list[StrategyCurveOut] | None = Field(description="One a strategy, once succeeded.")
     runs: list[RunOut] | None = Field(description="One a strategy and seed, as far as they have come; null in lists.")
     recommendation: RecommendationOut | None
-    notes: list[str] = Field(description="What a reader should know, e.g. that not all labels were played on.")
+    notes: list[str] = Field(
+        description="What a reader should know, e.g. that not all labels were played on, and what the first ranking of "
+        "a strategy by an ensemble says, such as that no score differs from 0."
+    )
     seconds: float | None
     error: dict[str, Any] | None
     created_at: datetime

@@ -16,7 +16,8 @@ from bensemble_core.backtesting.curves import CurvePoint
 def run_to_json(run: bc.BacktestRun) -> dict[str, Any]:
     points = [{"n": point.n, "metrics": dict(point.metrics)} for point in run.points]
     named = {"strategy": run.strategy, "seed": run.seed, "points": points, "seconds": run.seconds}
-    return {**named, "rows": list(run.rows)} if run.rows else named
+    seldom = {"rows": list(run.rows), "notes": list(run.notes)}
+    return {**named, **{name: values for name, values in seldom.items() if values}}
 
 
 def run_of(stored: dict[str, Any]) -> bc.BacktestRun:
@@ -33,6 +34,7 @@ def run_of(stored: dict[str, Any]) -> bc.BacktestRun:
         seed=stored["seed"],
         points=points,
         rows=tuple(stored.get("rows", ())),
+        notes=tuple(stored.get("notes", ())),
         seconds=stored["seconds"],
     )
 

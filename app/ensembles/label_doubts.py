@@ -54,9 +54,25 @@ def doubt_labels(
             item |= {"label": np.asarray(said[row], dtype=float).tolist(), "predicted": found.predicted[i].tolist()}
             item |= {"distance": float(found.score[i])}
         items.append(item)
-    counts = {"n_rows": len(places), "n": len(found), "n_strong": int(found.is_strong.sum()), "n_sure": found.n_sure}
-    n_other = int((mean.argmax(1) != targets).sum()) if is_classes else len(found)
-    return {"in_sample": kept is None, **counts, "n_other": n_other, "expected": found.expected, "items": items}
+    other = np.flatnonzero(mean.argmax(1) != targets) if is_classes else found.rows
+    counted = {
+        "n_rows": np.arange(len(places)),
+        "n": found.rows,
+        "n_strong": found.rows[found.is_strong],
+        "n_sure": found.sure,
+        "n_other": other,
+    }
+    pools = np.array([pool_id for pool_id, _ in where])
+    return {
+        "in_sample": kept is None,
+        **{name: len(rows) for name, rows in counted.items()},
+        "expected": found.expected,
+        "by_pool": {  # a pool may be deleted before anybody reads this
+            pool_id: {name: int((pools[rows] == pool_id).sum()) for name, rows in counted.items()}
+            for pool_id in dict.fromkeys(pools.tolist())
+        },
+        "items": items,
+    }
 
 
 def _predict(

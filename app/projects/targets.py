@@ -27,6 +27,9 @@ def parse_label(task: dict[str, Any], value: Any, *, pointer: str | None = None)
     numbers = value if isinstance(value, list) else [value]
     if len(numbers) != task["outputs"]:
         raise Malformed(f"expected {task['outputs']} number(s), got {len(numbers)}", pointer=pointer)
+    if any(isinstance(number, bool) for number in numbers):  # which Python counts among the numbers
+        came = json.dumps(value)[:100]
+        raise Malformed(f"expected numbers, got {came}; send 1 or 0 where that is meant", pointer=pointer)
     try:
         floats = [float(number) for number in numbers]
     except (TypeError, ValueError, OverflowError):

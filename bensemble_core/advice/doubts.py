@@ -21,8 +21,12 @@ class Doubts:
     predicted: NDArray[Any]  # [K] class, or mean [K] or [K, T]
     score: NDArray[np.float64]  # [K] by which they are ordered: a difference of probabilities, or standard deviations
     is_strong: NDArray[np.bool_]  # [K] of rows that predictions are sure of
-    n_sure: int  # rows that could be doubted strongly
+    sure: NDArray[np.int64]  # rows that could be doubted strongly
     expected: float  # strong doubts that there would be if every label were right and predictions calibrated
+
+    @property
+    def n_sure(self) -> int:
+        return len(self.sure)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -69,7 +73,7 @@ def doubt_labels(probabilities: ArrayLike, labels: ArrayLike) -> Doubts:
         predicted=rival[found],
         score=margin[order],
         is_strong=is_strong[found],
-        n_sure=len(sure),
+        sure=sure,
         expected=float((1 - p[sure].max(1)).sum()),
     )
 
@@ -93,6 +97,6 @@ def doubt_numbers(y: ArrayLike, means: ArrayLike, variances: ArrayLike) -> Doubt
         predicted=mean[found],
         score=distance[found],
         is_strong=np.ones(len(found), dtype=bool),
-        n_sure=len(target),
+        sure=np.arange(len(target)),
         expected=each.size * math.erfc(FAR / math.sqrt(2)),
     )

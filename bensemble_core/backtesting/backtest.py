@@ -41,6 +41,7 @@ class Backtest(Described):
     curves: tuple[StrategyCurve, ...]  # of each strategy, in their order
     choice: Choice
     runs: tuple[BacktestRun, ...]
+    notes: tuple[str, ...] = ()  # what the first ranking of each strategy says, with the strategies' names
 
     @property
     def chosen(self) -> Strategy:
@@ -48,7 +49,8 @@ class Backtest(Described):
 
     def _facts(self) -> dict[str, object]:
         gains = ", ".join(f"{each.strategy} {each.gain.mean:+.4g} ± {each.gain.se:.2g}" for each in self.curves)
-        return {"metric": self.metric, "seeds": len(self.seeds), "gains": gains, "choice": self.choice.strategy}
+        found = {"metric": self.metric, "seeds": len(self.seeds), "gains": gains, "choice": self.choice.strategy}
+        return {**found, "notes": "; ".join(self.notes) or None}
 
 
 def backtest(
@@ -116,6 +118,7 @@ def backtest(
         n=tuple(play.k * (i + 1) for i in range(play.rounds)),
         runs={each.name: [runs[each.name, seed] for seed in chosen_seeds] for each in played},
         limits=[_limits(runs[ALL_LABELS, seed], metric) for seed in chosen_seeds] if with_all else None,
+        smallest=play.smallest_difference,
     )
     return Backtest(
         metric=metric,
@@ -128,6 +131,7 @@ def backtest(
         curves=comparison.curves(),
         choice=comparison.choice(),
         runs=tuple(runs.values()),
+        notes=_notes([runs[each.name, chosen_seeds[0]] for each in played]),
     )
 
 
@@ -172,6 +176,15 @@ def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
     if len(found) < 2 or len(set(found)) < len(found):
         raise InvalidOption(f"a backtest needs at least 2 different seeds, for its intervals; got {given!r}")
     return found
+
+
+def _notes(runs: Sequence[BacktestRun]) -> tuple[str, ...]:
+    """Each once, with the strategies that it is of."""
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        for note in run.notes:
+            names.setdefault(note, []).append(run.strategy)
+    return tuple(f"{', '.join(of)}: {note}" for note, of in names.items())
 
 
 def _limits(run: BacktestRun, metric: str) -> tuple[float, float]:

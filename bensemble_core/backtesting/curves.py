@@ -15,6 +15,8 @@ from scipy.special import stdtrit
 
 DEFAULT, RANDOM = "default", "random"
 NEAR_ALL = 0.95  # of the way from no labels to all of them
+ROUNDING = 1e-9  # of sums of a few float64
+FEW_SEEDS = 5  # below this an interval by Student's t may be narrow by accident
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 
@@ -34,6 +36,7 @@ class BacktestRun:
     seed: int
     points: tuple[CurvePoint, ...]  # one a round
     rows: tuple[int, ...] = ()  # labelled so far, those of the next round included; none once the run has ended
+    notes: tuple[str, ...] = ()  # of the first ranking by an ensemble
     seconds: float | None = field(default=None, compare=False)
 
 
@@ -111,26 +114,54 @@ class Comparison:
     n: tuple[int, ...]
     runs: Mapping[str, Sequence[BacktestRun]]  # by strategy, in the order of the seeds
     limits: Sequence[tuple[float, float]] | None = None  # the metric without labels and with all of them, by seed
+    smallest: float = 0.0  # difference of areas that counts; below it two strategies are equally good
 
     def curves(self) -> tuple[StrategyCurve, ...]:
         return tuple(self._curve(name) for name in self.runs)
 
     def choice(self) -> Choice:
-        """The highest mean area whose advantage over the default is above one standard error, and that random rows are
-        not clearly above; else the default, if it is not below random rows by more than one; else random rows."""
+        """The highest mean area whose advantage over the default counts and is above one standard error, and that
+        random rows are not clearly above; else the default, if it is not so far below random rows; else those."""
         areas = {name: self._values(name).mean(1) for name in self.runs}
         over_random = {name: areas[name] - areas[RANDOM] for name in areas}
         of_what = f"({'RMSE' if self.metric == 'rmse' else self.metric}, mean over all rounds ± standard error)"
         for name in sorted(areas, key=lambda name: -areas[name].mean()):
             ahead = areas[name] - areas[DEFAULT]
-            if name != DEFAULT and ahead.mean() > _se(ahead) and not _is_below(over_random[name]):
-                beside = "" if name == RANDOM else f", and {_told(over_random[name], 'random rows')}"
-                reason = f"The strategy {name} was {_told(ahead, 'the default')}{beside} {of_what}.{_doubt(ahead)}"
-                return Choice(strategy=name, reason=reason)
-        told = f"the default was {_told(over_random[DEFAULT], 'random rows')} {of_what}"
-        if _is_below(over_random[DEFAULT]):
-            return Choice(strategy=RANDOM, reason=f"No strategy was clearly better than random rows; {told}.")
-        return Choice(strategy=DEFAULT, reason=f"No strategy was clearly better than the default; {told}.")
+            if name != DEFAULT and self._is_above(ahead) and not self._is_above(-over_random[name]):
+                beside = "" if name == RANDOM else f", and {self._told(over_random[name], 'random rows')}"
+                told = f"{self._told(ahead, 'the default')}{beside} {of_what}"
+                doubt = self._doubt(ahead, over_random[name] if beside else ahead)
+                return Choice(strategy=name, reason=f"The strategy {name} was {told}.{doubt}")
+        behind = over_random[DEFAULT]
+        told = f"the default was {self._told(behind, 'random rows')} {of_what}.{self._doubt(behind)}"
+        if self._is_above(-behind):
+            return Choice(strategy=RANDOM, reason=f"No strategy was clearly better than random rows; {told}")
+        return Choice(strategy=DEFAULT, reason=f"No strategy was clearly better than the default; {told}")
+
+    def _is_above(self, ahead: Floats) -> bool:
+        """By what counts, and by more than one standard error."""
+        return bool(self._counts(ahead) and ahead.mean() > _se(ahead))
+
+    def _counts(self, ahead: Floats) -> bool:
+        """Whether areas differ by at least what counts, but for rounding."""
+        return bool(abs(ahead.mean()) > self.smallest * (1 - ROUNDING))
+
+    def _told(self, ahead: Floats, than: str) -> str:
+        """By how much areas differ, as a part of a sentence."""
+        if not self._counts(ahead):
+            return f"as good as {than}"
+        better, by = "better" if ahead.mean() > 0 else "worse", abs(ahead.mean())
+        spread = f"± {_se(ahead):.2g}" if _se(ahead) > ROUNDING * by else "with every seed"
+        return f"{better} than {than} by {by:.3g} {spread}"
+
+    def _doubt(self, *found: Floats) -> str:
+        """Said of few seeds, whatever they show, and where the 95 % interval of a difference that is told has 0 in it:
+        one standard error is not much."""
+        n_seeds = len(found[0])
+        intervals = [estimate(ahead) for ahead in found if self._counts(ahead)]
+        if n_seeds >= FEW_SEEDS and not any(each.low <= 0 <= each.high for each in intervals):
+            return ""
+        return f" Over {n_seeds} seeds this may still be chance; more seeds would tell."
 
     def _curve(self, name: str) -> StrategyCurve:
         metrics = self.runs[name][0].points[0].metrics
@@ -187,24 +218,6 @@ class Comparison:
     def _values(self, name: str) -> Floats:
         """The metric, the sign changed where lower is better: [seeds, rounds]."""
         return self._sign * self._measured(name, self.metric)
-
-
-def _told(ahead: Floats, than: str) -> str:
-    """By how much areas differ, as a part of a sentence."""
-    better = "better" if ahead.mean() >= 0 else "worse"
-    return f"{better} than {than} by {abs(ahead.mean()):.3g} ± {_se(ahead):.2g}"
-
-
-def _doubt(ahead: Floats) -> str:
-    """One standard error over a few seeds is not much: said where the 95 % interval has 0 in it."""
-    if estimate(ahead).low > 0:
-        return ""
-    return f" Over {len(ahead)} seeds this may still be chance; more seeds would tell."
-
-
-def _is_below(ahead: Floats) -> bool:
-    """By more than one standard error."""
-    return bool(-ahead.mean() > _se(ahead))
 
 
 def _se(values: Floats) -> float:

@@ -1,5 +1,6 @@
 """One run of a backtest: rounds of choosing, fitting and measuring, with the labels at hand."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from bensemble_core.problem import AnyModel
 from bensemble_core.ranking import rank
 from bensemble_core.types import Data, Family, Likelihood, Posterior, Prior, Progress
 
+SMALL_RMSE = 1e-3  # of the labels' spread: differences below it are not worth a word
 WHOLE_NUMBERS = 1_000  # rows that stand for all labels of numbers: a Gaussian process on more takes minutes
 METRIC: dict[Family, str] = {"categorical": "accuracy", "gaussian": "rmse"}
 
@@ -62,6 +64,17 @@ class Play:
         """Class numbers, or numbers in their own units."""
         y = self.data.y
         return self.likelihood.encode(y, dtype=self.data.x.dtype) if self.family == "categorical" else y
+
+    @cached_property
+    def smallest_difference(self) -> float:
+        """Of the metric, that counts: one test row, or 0.1 % of the labels' spread, which is the RMSE without labels.
+        None does where all numbers are the same: what is left of the RMSE then is rounding."""
+        if self.family == "categorical":
+            return 1 / n_test(self.data.n_rows)
+        y = self.data.y.double()
+        spread = float((y - y.mean(0)).square().mean().sqrt())
+        is_rounding = spread <= torch.finfo(torch.float32).eps * float(y.abs().max())
+        return math.inf if is_rounding else SMALL_RMSE * spread
 
     def refuse_unsuitable(self, strategy: Strategy) -> None:
         try:
@@ -106,7 +119,7 @@ class Play:
     ) -> BacktestRun:
         """A round after another, with the answers at hand. The next rows are chosen before a round is told of, so that
         a run that goes on need not fit the last one again."""
-        seed, points = before.seed, list(before.points)
+        seed, points, notes = before.seed, list(before.points), before.notes
         pool, test = self.split(seed)
         x = self.data.x[pool]
         chosen = torch.tensor(before.rows, dtype=torch.int64) if points else self._first(strategy, x, seed)
@@ -134,10 +147,12 @@ class Play:
                     report=say,
                 )
                 chosen = torch.cat([chosen, ranking.rows])
+                notes = ranking.notes if len(points) == 1 else notes
             run = replace(
                 before,
                 points=tuple(points),
                 rows=() if is_last else tuple(chosen.tolist()),
+                notes=notes,
                 seconds=time.monotonic() - started,
             )
             if on_round is not None:

@@ -37,7 +37,7 @@ def _open_arrow(request: Request) -> Reader:
         raise BadData(
             f"This Arrow data unpacks to {total:,} bytes, at most {request.limits.max_bytes:,} are read; split it."
         )
-    name = _name_on_disk(source)
+    name = request.name_on_disk
     largest = max((f.n_bytes for f in frames if f.is_compressed or name is None), default=0)
     if largest > request.limits.max_batch_bytes:
         raise BadData(
@@ -80,8 +80,3 @@ def _stream(source: BinaryIO, name: str | None, start: int) -> Any:
     file = pa.PythonFile(source, mode="r") if name is None else pa.memory_map(name, "r")
     file.seek(start)
     return file
-
-
-def _name_on_disk(source: BinaryIO) -> str | None:
-    raw = getattr(source, "raw", None)
-    return str(raw.name) if isinstance(raw, io.FileIO) and isinstance(raw.name, str) else None

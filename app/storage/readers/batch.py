@@ -1,5 +1,6 @@
 """What every reader gives, and what it is told."""
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, Protocol
@@ -60,6 +61,12 @@ class Request:
     @property
     def block_rows(self) -> int:
         return max(1, min(self.max_block_rows, BLOCK_BYTES // (4 * self.width)))
+
+    @property
+    def name_on_disk(self) -> str | None:
+        """Of a file that a library can open by itself."""
+        raw = getattr(self.source, "raw", None)
+        return str(raw.name) if isinstance(raw, io.FileIO) and isinstance(raw.name, str) else None
 
     def check_rows(self, n_rows: int) -> None:
         if n_rows > self.limits.max_rows:

@@ -6,6 +6,7 @@ A column counts as numeric if its first cell that is not blank is a number.
 import re
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +47,7 @@ def _header(request: Request) -> list[str]:
     check_count(QUOTED.sub(b"", first_line).count(b",") + 1, request.width)
     request.source.seek(0)
     try:
-        with pacsv.open_csv(request.source, read_options=_reading(request), parse_options=PARSING) as reader:
+        with pacsv.open_csv(_source(request), read_options=_reading(request), parse_options=PARSING) as reader:
             names: list[str] = reader.schema.names
             return names
     except (pa.ArrowException, ValueError) as error:
@@ -58,7 +59,7 @@ def _tables(request: Request, names: list[str]) -> Iterator[pa.RecordBatch]:
     converting = pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
     try:
         with pacsv.open_csv(
-            request.source, read_options=_reading(request), parse_options=PARSING, convert_options=converting
+            _source(request), read_options=_reading(request), parse_options=PARSING, convert_options=converting
         ) as reader:
             for table in reader:
                 if table.num_rows:
@@ -113,6 +114,13 @@ def _is_number(text: str) -> bool:
 
 def _reading(request: Request) -> pacsv.ReadOptions:
     return pacsv.ReadOptions(block_size=request.limits.max_line_bytes, use_threads=False)
+
+
+def _source(request: Request) -> Any:
+    """Arrow reads ahead in a thread of its own, which also drops the file at the end. A Python file makes that thread
+    need the interpreter, and where the process is ending by then it is aborted."""
+    name = request.name_on_disk
+    return request.source if name is None else pa.OSFile(name)
 
 
 def _unreadable(error: Exception, request: Request) -> BadData:

@@ -180,4 +180,33 @@ def test_another_posterior_doubts_by_its_own_predictions_and_says_so(service: Se
     assert "no rows to measure on" in told["saved"]["reason"]
     assert "Nothing to measure on" in told["curve"]["reason"]
     service.client.delete(f"/v1/pools/{pool['id']}")
-    assert "Add a pool" not in advice_of(service, project)["sentence"]
+    assert "there are no rows to label" in advice_of(service, project)["sentence"]
+
+
+@on_sqlite
+def test_labels_of_deleted_pools_leave_all_counts(service: Service) -> None:
+    project = project_of(service, holdout=0)
+    pools, doubted = [], []
+    for seed in (1, 2):
+        x, y = rows_of(60, seed=seed, spread=0.5)
+        flipped = {row: "abc"[("abc".index(y[row]) + 1) % 3] for row in range(0, 60, 10)}
+        pools.append(add_pool(service, project, x, labels=[flipped.get(row, said) for row, said in enumerate(y)]))
+    train(service, project)
+    doubts = advice_of(service, project)["doubts"]
+    for pool in pools:
+        doubted.append([item for item in doubts["items"] if item["pool_id"] == pool["id"]])
+    assert all(doubted)
+    service.client.delete(f"/v1/pools/{pools[0]['id']}").raise_for_status()
+    service.run_jobs()
+    told = advice_of(service, project)
+    left = told["doubts"]
+    assert (told["n_labels"], left["n_labels"]) == (60, 60)
+    assert (left["items"], left["n"]) == (doubted[1], len(doubted[1]))
+    assert left["n_strong"] == sum(item["is_strong"] for item in doubted[1])
+    assert left["n_strong"] <= left["n_sure"] < doubts["n_sure"]
+    service.client.delete(f"/v1/pools/{pools[1]['id']}").raise_for_status()
+    service.run_jobs()
+    told = advice_of(service, project)
+    assert {told["doubts"][name] for name in ("n", "n_strong", "n_labels", "n_sure", "n_other")} == {0}
+    assert told["sentence"] == "Add a pool of rows to choose from: there are no rows to label."
+    assert told["because"][0] == "There are no rows to choose from."

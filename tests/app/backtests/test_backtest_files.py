@@ -1,6 +1,8 @@
 """`bensemble backtest`: a file of labelled rows in; a table, a recommendation and a picture out."""
 
 import csv
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +100,52 @@ def test_what_cannot_be_done_is_said_in_one_line(
     shown = capsys.readouterr()
     assert said in shown.err.splitlines()[-1]
     assert shown.out == ""
+
+
+def test_a_refusal_right_after_a_file_was_read_ends_the_process_in_order(table: Path) -> None:
+    """Threads that read ahead may be at work still when the interpreter ends: it was aborted, most of the times."""
+    command = [sys.executable, "-m", "app.cli", "backtest", "--data", str(table), "--label", "color"]
+    for _ in range(2):
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 2, ended.stderr
+        assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (
+            ["0.5", "", "1.5", "2.5", "nan", *["1.5"] * 60],
+            "the label of row 5 (the first row of data is 1, a header is",
+        ),
+        (
+            ["1", "", "inf", *["2"] * 60],
+            "the label of row 3 (the first row of data is 1, a header is not counted) is 'inf'",
+        ),
+        (
+            ["7", *["1", "2"] * 30],
+            "1 of 3 classes were: 7. Label at least 1 more row of each, or leave these rows out. If",
+        ),
+        (
+            ["one", *["1", "2"] * 30],
+            "1 of 3 classes were: one. Label at least 1 more row of each, or leave these rows out.",
+        ),
+        (["1"] * 60, "all labels are '1'; a backtest of classes needs at least two"),
+    ],
+)
+def test_a_label_that_cannot_be_used_is_named_before_anything_else_is_said(
+    labels: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text("a,y\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels)))
+    assert main(["backtest", "--data", str(path), "--label", "y", "--k", "4"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert ("--task regression" in line) == (labels[0] == "7")
+
+
+def test_a_row_that_cannot_be_read_is_counted_as_people_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"a": [0.0] * 40, "y": [0.5] * 4 + [float("nan")] + [0.5] * 35}), path)
+    assert main(["backtest", "--data", str(path), "--label", "y"]) == 2
+    assert "Rows count from 0 there: it is row 5 if the first row of data is 1" in capsys.readouterr().err

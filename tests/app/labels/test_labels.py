@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.app.conftest import Service
+from tests.app.working import on_sqlite
 
 
 @pytest.fixture
@@ -150,3 +151,18 @@ def test_several_outputs_may_come_in_a_file(service: Service) -> None:
         service.run_jobs()
         found = standing(service, (project["id"], pool["id"]))
         assert found == {0: ("labelled", [1.0, 2.0]), 1: ("unlabelled", None)}
+
+
+@on_sqlite
+def test_true_is_no_number_and_may_be_a_class(service: Service) -> None:
+    numbers = service.project(task={"kind": "regression"}, input={"shape": [1]})
+    rows = {"name": "p", "rows": [[0.0], [1.0]]}
+    refused = service.client.post(f"/v1/projects/{numbers['id']}/pools", json={**rows, "labels": [1, True]})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/labels/1")
+    pool = service.post(f"/projects/{numbers['id']}/pools", rows)
+    said = [{"pool_id": pool["id"], "row": 0, "value": True}]
+    refused = service.client.post(f"/v1/projects/{numbers['id']}/labels", json={"labels": said})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/labels/0/value")
+    assert "expected numbers, got true" in refused.text
+    classes = service.project(task={"kind": "classification", "classes": ["true", "false"]}, input={"shape": [1]})
+    assert service.post(f"/projects/{classes['id']}/pools", {**rows, "labels": [True, False]})["n_labelled"] == 2

@@ -136,3 +136,16 @@ def test_a_class_seen_once_is_refused_by_its_name() -> None:
     y[-1] = 2
     with pytest.raises(bc.InvalidData, match=r"1 of 3 classes were: 2\. Label at least 1 more row of each"):
         bc.backtest(x, y, likelihood="categorical", **SMALL)
+
+
+def test_notes_repeat_what_the_first_rankings_say_once_each() -> None:
+    """One member cannot disagree with itself."""
+    same = [{"name": name, "acquisition": "bald", "selection": "top_k"} for name in ("mine", "yours")]
+    quick: dict[str, Any] = {"posterior": {"name": "map", "epochs": 5}, "k": 4, "strategies": same, "with_all": False}
+    seen: list[bc.BacktestRun] = []
+    found = play(**quick, on_round=seen.append)
+    said = [note for note in found.notes if "bald is 0 for every row" in note]
+    assert len(said) == 1
+    assert said[0].startswith("mine, yours: one member cannot disagree with itself")
+    first = {(run.strategy, run.seed): run for run in reversed(seen)}  # after a round each
+    assert play(**quick, done=list(first.values())).notes == found.notes

@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 from scipy import stats
 
+from bensemble_core.backtesting.backtest import _prepare
 from bensemble_core.backtesting.curves import BacktestRun, Comparison, CurvePoint, estimate, labels_to
 
 N = (10, 20, 30)
@@ -21,10 +23,18 @@ def runs(name: str, *curves: list[float], metric: str = "accuracy") -> list[Back
     ]
 
 
-def comparison(metric: str = "accuracy", **curves: list[list[float]]) -> Comparison:
+def comparison(metric: str = "accuracy", smallest: float = 0.0, **curves: list[list[float]]) -> Comparison:
     return Comparison(
-        metric=metric, n=N, runs={name: runs(name, *found, metric=metric) for name, found in curves.items()}
+        metric=metric,
+        n=N,
+        runs={name: runs(name, *found, metric=metric) for name, found in curves.items()},
+        smallest=smallest,
     )
+
+
+def flat(smallest: float = 0.0, metric: str = "accuracy", **values: list[float]) -> Comparison:
+    """Each strategy has the same value in all rounds, one for each seed."""
+    return comparison(metric, smallest, **{name: [[value] * 3 for value in each] for name, each in values.items()})
 
 
 def test_labels_to_a_goal_lie_on_a_line_between_rounds() -> None:
@@ -95,18 +105,60 @@ def test_an_rmse_saves_labels_where_it_is_lower_and_near_all_is_95_percent_of_th
 def test_the_choice_needs_an_advantage_of_a_standard_error(
     default: list[float], margin: list[float], random: list[float], chosen: str
 ) -> None:
-    flat = {"default": default, "margin": margin, "random": random}
-    found = comparison(**{name: [[value] * 3 for value in values] for name, values in flat.items()})
+    found = flat(default=default, margin=margin, random=random)
     assert found.choice().strategy == chosen
     assert found.choice().reason.endswith(".")
 
 
 def test_a_choice_that_may_be_chance_says_so() -> None:
     """Above the default by 0.01 and 0.03: by 0.02 ± 0.01, and with two seeds t is 12.7."""
-    values = {"default": [0.8, 0.8], "margin": [0.81, 0.83], "random": [0.7, 0.7]}
-    found = comparison(**{name: [[value] * 3 for value in two] for name, two in values.items()}).choice()
+    found = flat(default=[0.8, 0.8], margin=[0.81, 0.83], random=[0.7, 0.7]).choice()
     assert found.reason == (
         "The strategy margin was better than the default by 0.02 ± 0.01, and better than random rows by 0.12 ± 0.01 "
         "(accuracy, mean over all rounds ± standard error). Over 2 seeds this may still be chance; more seeds would "
         "tell."
     )
+
+
+def test_few_seeds_may_be_chance_however_much_they_agree() -> None:
+    """One row of 15 with both seeds is an advantage, and the standard error of two equal values says nothing."""
+    found = flat(1 / 15, default=[0.6, 0.8], margin=[10 / 15, 13 / 15], random=[0.6, 0.8]).choice()
+    assert found.strategy == "margin"
+    assert found.reason == (
+        "The strategy margin was better than the default by 0.0667 with every seed, and better than random rows by "
+        "0.0667 with every seed (accuracy, mean over all rounds ± standard error). Over 2 seeds this may still be "
+        "chance; more seeds would tell."
+    )
+    default = flat(0.01, default=[0.881, 0.883], random=[0.7, 0.7]).choice()
+    assert "the default was better than random rows by 0.182 ± 0.001 (" in default.reason
+    assert default.reason.endswith("Over 2 seeds this may still be chance; more seeds would tell.")
+    many = [0.8, 0.81, 0.82, 0.83, 0.84]
+    sure = flat(0.01, default=many, margin=[value + 0.05 + value / 100 for value in many], random=[0.7] * 5)
+    assert "chance" not in sure.choice().reason
+
+
+def test_a_difference_that_does_not_count_leaves_the_default() -> None:
+    equal = flat(0.01, default=[0.8, 0.8], margin=[0.809, 0.809], random=[0.8, 0.8]).choice()
+    assert equal.strategy == "default"
+    assert equal.reason == (
+        "No strategy was clearly better than the default; the default was as good as random rows (accuracy, mean over "
+        "all rounds ± standard error). Over 2 seeds this may still be chance; more seeds would tell."
+    )
+    rounding = flat(math.inf, "rmse", default=[4e-8, 4e-8], kcenter=[0.0, 0.0], random=[1e-8, 2e-8]).choice()
+    assert rounding.strategy == "default"
+    assert "as good as random rows (RMSE" in rounding.reason
+
+
+@pytest.mark.parametrize(
+    ("labels", "likelihood", "smallest"),
+    [
+        ([0, 1] * 20, "categorical", 1 / 10),
+        ([1.0, 3.0] * 20, "gaussian", 1e-3),  # a standard deviation of 1
+        ([0.1] * 40, "gaussian", math.inf),
+    ],
+)
+def test_what_counts_is_a_test_row_or_a_thousandth_of_the_spread(
+    labels: list[float], likelihood: str, smallest: float
+) -> None:
+    play = _prepare(np.zeros((40, 2), dtype=np.float32), labels, likelihood, 1, 4, "map", None, None, 2, "cpu")
+    assert play.smallest_difference == pytest.approx(smallest)
