@@ -14,7 +14,7 @@ from app.db.types import new_id
 from app.errors import Conflict, Malformed
 from app.methods.schemas import as_json_or_none, posterior_of
 from app.projects.choice import check_project_choice, family_of
-from app.projects.create import check_training
+from app.projects.create import check_training, needs_tasks
 from app.queue import queue
 from app.settings import Settings
 from bensemble_core.backtesting.labels_needed import check_labels, check_rounds
@@ -98,8 +98,16 @@ def _cost(project: Project, strategy: dict[str, Any], settings: Settings, within
     """Of one training; refused where the strategy could not be adopted."""
     adopted = _as_project(project, strategy)
     check_project_choice(adopted, within=within)
+    posterior = posterior_of(adopted.posterior)
+    if needs_tasks(posterior):
+        raise Malformed(
+            f"strategy {strategy['name']!r}: {posterior.name} learns over tasks, and a backtest plays the one of its "
+            "pool; name another posterior, such as gp, which needs one task, in the strategy or, where it names none, "
+            "in the project",
+            pointer=within or "/strategies",
+        )
     try:
-        return check_training(adopted, posterior_of(adopted.posterior), settings)
+        return check_training(adopted, posterior, settings)
     except Malformed as refusal:
         raise Malformed(
             f"strategy {strategy['name']!r}: {refusal.detail}", pointer=within or "/strategies"

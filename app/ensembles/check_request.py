@@ -1,16 +1,19 @@
 """What is looked at before a training is asked for. Apart from `request`, which workers use without PyTorch."""
 
+from sqlalchemy.orm import Session
+
 import bensemble_core as bc
+from app.db import pools
 from app.db.tables import Project
 from app.ensembles.schemas import TrainingIn
-from app.errors import Malformed
+from app.errors import Conflict, Malformed
 from app.methods.schemas import posterior_of
-from app.projects.create import check_training, prior_of, takes_folds
+from app.projects.create import check_training, needs_tasks, prior_of, takes_folds
 from app.settings import Settings
 from bensemble_core.tuning import search_space
 
 
-def check_request(project: Project, wanted: TrainingIn, settings: Settings) -> None:
+def check_request(session: Session, project: Project, wanted: TrainingIn, settings: Settings) -> None:
     """Refuse a training or a search that could not be done, or would take too long, before it is queued."""
     posterior = wanted.posterior or posterior_of(project.posterior)
     calibrate = project.calibrate if wanted.calibrate is None else wanted.calibrate
@@ -34,4 +37,9 @@ def check_request(project: Project, wanted: TrainingIn, settings: Settings) -> N
             "the task has no prior whose scale could be. Leave `tune` out, or name a posterior with a learning rate, "
             "such as deep_ensemble with epochs above 0.",
             pointer="/tune",
+        )
+    if needs_tasks(posterior) and not pools.pools_with_data(session, project.id, "task"):
+        raise Conflict(
+            f"{posterior.name} learns over tasks, and this project has no pool with purpose 'task' that has its rows; "
+            "add such pools, with the labelled rows of other tasks, or use gp, which needs one task"
         )

@@ -55,7 +55,7 @@ def post_ensemble(project_id: str, context: CanWrite[Project], wanted: TrainingI
     the job first tries settings of the posterior, and then trains with the best. When the job has succeeded the new
     version is the project's current ensemble, unless another is pinned."""
     settings = context.services.settings
-    check_request(context.resource, wanted, settings)
+    check_request(context.session, context.resource, wanted, settings)
     training = request_training(context.session, context.resource, settings, **stored_training(wanted))
     return training_view(context.services, context.session, ensemble=training.ensemble)
 

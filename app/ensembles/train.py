@@ -21,7 +21,7 @@ from app.ensembles.self_report import self_report
 from app.errors import Malformed
 from app.events import EnsembleTrained, publish
 from app.methods.schemas import as_json, posterior_of
-from app.projects.create import FOLDS, check_training, likelihood_of, prior_of, takes_folds
+from app.projects.create import FOLDS, check_training, likelihood_of, needs_tasks, prior_of, takes_folds
 from app.queue.context import JobContext, JobFailed, still_there
 from app.services import Services, job_services
 
@@ -170,11 +170,6 @@ def _fit(
             return fit()
     except (bc.BensembleError, ValueError, Malformed) as error:  # trying again would end the same way
         raise JobFailed("The training failed", str(error)) from error
-
-
-def needs_tasks(posterior: Any) -> bool:
-    """Whether a method learns over several tasks; any other is trained on the candidates alone."""
-    return bool(getattr(posterior, "needs_tasks", False))
 
 
 def _rows(services: Services, project: Project, labels: Snapshot) -> "bc.Data":

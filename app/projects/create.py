@@ -65,6 +65,11 @@ def takes_folds(calibrate: bool | str, posterior: Any) -> bool:
     return calibrate == "folds" and not isinstance(posterior, bc.Auto)
 
 
+def needs_tasks(posterior: Any) -> bool:
+    """Whether a method learns over several tasks; any other is trained on the candidates alone."""
+    return bool(getattr(posterior, "needs_tasks", False))
+
+
 def check_training(
     project: Project, posterior: Any, settings: Settings, *, n_fits: int = 1, calibrate: bool | str = False
 ) -> float:

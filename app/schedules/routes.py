@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1", tags=["schedules"], route_class=EdgeRoute)
 def post_schedule(project_id: str, context: CanWrite[Project], wanted: ScheduleIn, response: Response) -> ScheduleOut:
     """By the clock (`cron` and `timezone`), after `every_labels`, or `on_round_complete`. With `then_open_round` the
     next labelling round is opened as soon as the new ensemble is there, so the loop runs by itself."""
-    check_request(context.resource, wanted.training, context.services.settings)
+    check_request(context.session, context.resource, wanted.training, context.services.settings)
     schedule = create_schedule(context.session, context.resource, wanted, context.services.settings)
     response.headers["Location"] = f"/v1/schedules/{schedule.id}"
     return ScheduleOut.model_validate(schedule)

@@ -42,6 +42,7 @@ _ORDER, _NOISE, _AUGMENT = 1, 2, 4  # branches of a member's seed; 3 is of early
 _QUIET_SECONDS = 0.2  # longest time between two reports, unless a step takes longer
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # of Adam
 _SMALL_STEP = 1e8  # weights × rows of a step: about 5 ms on one core
+COUNTED_ROWS = 64  # most rows a step by which `cost` divides what a step costs beside them: there may be few rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ from bensemble_core.posteriors.start import (
 )
 from bensemble_core.priors import GP, FunctionSamples
 from bensemble_core.randomness import borrowed, derive, draw_seed, generator, permutation
-from bensemble_core.training.descent import Descent, Run, descend
+from bensemble_core.training.descent import COUNTED_ROWS, Descent, Run, descend
 from bensemble_core.training.objectives import Batch, Forward
 from bensemble_core.types import (
     Aim,
@@ -245,9 +245,15 @@ class FBNN(Descent):
         return shapes | {LENGTHSCALES: (1, n_targets, n_inputs), SCALE: (1, n_targets)}
 
     def cost(self, n_parameters: int) -> int:
-        """A slope of its own for each row, and fresh rows beside those of a batch: as some passes over the rows."""
-        rows = 1 + self.measurement / self.batch_size
-        return math.ceil(n_parameters * self.epochs * 3 * rows) + _SEARCH_COST.cost(n_parameters)
+        """As weights whose training would take as long, 6 products a row and epoch.
+
+        A step has R rows, b of a batch (64 at the most, for there may be few) and `measurement` fresh ones: slopes of
+        each, 3 R P; their covariance and its slope, R² P; factors of it and of the prior's, R³; and draws, b S P.
+        """
+        batch = min(self.batch_size, COUNTED_ROWS)
+        rows = batch + self.measurement
+        step = (3 * rows + rows**2 + batch * self.samples) * n_parameters + rows**3
+        return self.epochs * step // batch + _SEARCH_COST.cost(n_parameters)
 
     def function_covariance(self, problem: Problem, state: Tensors, x: Tensor) -> Tensor:
         """Covariance of the linearised outputs of standardised rows: logits [N, C, C] or means [N, T, T]."""

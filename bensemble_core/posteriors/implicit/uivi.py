@@ -11,8 +11,10 @@ from torch import Tensor
 from bensemble_core.posteriors.implicit.entropies import auxiliary_gain, entropy_bracket, exact_reverse, mixing_gains
 from bensemble_core.posteriors.implicit.mixing import NET, Draws, Mixed, Mixture
 from bensemble_core.randomness import generator
+from bensemble_core.training.descent import COUNTED_ROWS
 
 _MIXING = 1000  # fresh z for each draw of `bound`
+_LEAPFROG = 1_000_000  # weights × rows that are trained in the time of a leapfrog step of few chains, 50 µs
 _PLACES = 32  # at which the slope of h is looked at, for the mass
 
 
@@ -46,6 +48,12 @@ class UIVI(Mixed):
     )
     draws: int = field(default=5, metadata={"ge": 1, "le": 1000, "description": "draws kept of each chain over z"})
     leapfrog: int = field(default=4, metadata={"ge": 1, "le": 1000, "description": "leapfrog steps of a trajectory"})
+
+    def cost(self, n_parameters: int) -> int:
+        """Of the network, and of the chains over z, as weights whose training would take as long."""
+        steps = self.epochs * (self.burn_in + self.draws) * self.leapfrog
+        each = _LEAPFROG + self.samples * self.rank * (self.rank + self.hidden)
+        return super().cost(n_parameters) + steps * each // min(self.batch_size, COUNTED_ROWS)
 
     def entropy(self, q: Mixture, draws: Draws, seed: int) -> Tensor:
         """Something with the gradient of the entropy; by value a bound on it from below, with S mixing draws."""

@@ -75,12 +75,25 @@ def test_settings_of_a_method_over_tasks_are_tuned_on_the_task_predicted(service
     assert len(trained["tuning"]["trials"]) == 2
 
 
-def test_without_task_pools_it_is_told_what_is_missing(service: Service) -> None:
+def test_without_task_pools_a_training_is_refused_before_it_is_queued(service: Service) -> None:
     project_id = regression(service, posterior=PROCESS)
     pool(service, project_id, 0)
-    trained = train(service, project_id)
-    assert trained["status"] == "failed"
-    assert "pools with purpose 'task'" in trained["error"]["detail"]
+    refused(service, "POST", f"/projects/{project_id}/ensembles", 409, "no pool with purpose 'task'", json={})
+    body: dict[str, Any] = {"every_labels": 5}
+    refused(service, "POST", f"/projects/{project_id}/schedules", 409, "no pool with purpose 'task'", json=body)
+    body = {"training": {"posterior": {"name": "map", "epochs": 2}}, **body}
+    service.post(f"/projects/{project_id}/schedules", body, 201)
+
+
+def test_a_backtest_has_one_task_and_is_refused(service: Service) -> None:
+    project_id = regression(service)
+    pool_id = pool(service, project_id, 0)
+    pool(service, project_id, 1, purpose="task")
+    strategies = [{"name": "plain", "acquisition": {"name": "random"}}, {"name": "tasks", "posterior": PROCESS}]
+    body = {"pool_id": pool_id, "strategies": strategies}
+    path = f"/projects/{project_id}/backtests"
+    found = refused(service, "POST", path, 422, "plays the one of its pool", json=body)
+    assert found["errors"][0]["pointer"] == "/strategies/1"
 
 
 def test_a_project_of_classes_cannot_ask_for_it(service: Service) -> None:

@@ -256,6 +256,24 @@ def test_instances_are_checked_like_names() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("fbnn", {"measurement": 10_000, "epochs": 100_000, "samples": 10_000}),
+        ("fbnn", {"measurement": 10_000, "epochs": 10_000, "batch_size": 1_000_000}),
+        ("uivi", {"burn_in": 1_000, "leapfrog": 1_000, "draws": 1_000, "epochs": 100_000}),
+        ("ris", {"samples": 10_000, "epochs": 1_000_000}),
+    ],
+)
+def test_work_beside_the_passes_over_rows_is_part_of_the_cost(name: str, options: dict[str, Any]) -> None:
+    """`max_training_cost` of the service is 1e12, and it asks before any work."""
+    assert bc.POSTERIORS[name]().cost(10_000) < 1e10
+    assert bc.POSTERIORS[name](**options).cost(10_000) > 1e12
+    for option, value in options.items():
+        if option not in ("epochs", "batch_size"):
+            assert bc.POSTERIORS[name](**{option: value}).cost(10_000) > 10 * bc.POSTERIORS[name]().cost(10_000)
+
+
+@pytest.mark.parametrize(
     ("x", "y", "words"),
     [
         ([[0.0], [float("nan")]], [0, 1], "row 1 has a NaN"),

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -77,6 +78,48 @@ def test_a_learnt_prior_has_more_evidence_and_is_kept() -> None:
         sd = float(learnt.state[vip.PRIOR_SD + name])
         drawn = (learnt.state[name] - learnt.state[vip.PRIOR_MEAN + name]) / sd
         torch.testing.assert_close(drawn, given.state[name])  # the same draws, moved and scaled
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_two_targets_without_noise_are_both_learnt(dtype: torch.dtype) -> None:
+    x = torch.from_numpy(np.random.default_rng(2).normal(size=(300, 2)).round(3)[:70]).to(dtype)
+    y = torch.stack([torch.sin(2 * x[:, 0]), x[:, 0]], 1)
+    small = {"name": "mlp", "hidden": [8], "activation": "tanh"}
+    for seed in range(5):
+        given = bc.fit("vip", small, (x, y), likelihood="gaussian", seed=seed, learn_prior=False, steps=1)
+        learnt = bc.fit("vip", small, (x, y), likelihood="gaussian", seed=seed)
+        assert learnt.log_evidence > given.log_evidence + 50
+        assert learnt.diagnostics.values["learnt"] == 1
+        assert learnt.diagnostics.warnings == ()
+        errors = (learnt.predict(x).means[0] - y).square().mean(0).sqrt()
+        assert bool((errors < 0.3).all())
+
+
+def test_a_point_without_an_evidence_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = some()
+    common: dict[str, Any] = {"likelihood": "gaussian", "functions": 20}
+    evidence, looked = vip._Search.log_evidence, 0
+
+    def now_and_then(self: Any, phi: Tensor) -> Tensor:
+        nonlocal looked
+        looked += 1
+        return evidence(self, phi) * (float("nan") if looked % 3 == 2 else 1.0)
+
+    given = bc.fit("vip", MLP, (x, y), learn_prior=False, steps=1, **common)
+    monkeypatch.setattr(vip._Search, "log_evidence", now_and_then)
+    assert bc.fit("vip", MLP, (x, y), **common).log_evidence > given.log_evidence + 5
+
+
+def test_it_says_where_nothing_was_learnt_or_digits_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = some()
+    common: dict[str, Any] = {"functions": 12, "learn_prior": False}
+    known = bc.fit("vip", MLP, (x, y), likelihood=bc.Gaussian(noise=1e-6), **common)
+    assert "Rounding" in known.diagnostics.warnings[0]
+    with pytest.raises(bc.NotFinite, match="a larger noise"):
+        bc.fit("vip", MLP, (x, y), likelihood=bc.Gaussian(noise=1e-12), **common)
+    monkeypatch.setattr(vip._Search, "log_evidence", lambda self, phi: phi.sum() * float("nan"))
+    (warning,) = bc.fit("vip", MLP, (x, y), likelihood="gaussian", functions=12).diagnostics.warnings
+    assert "that of the start" in warning
 
 
 def test_an_update_is_a_fit_to_all_rows() -> None:
