@@ -51,8 +51,8 @@ class GaussianProcess:
     Hyper-parameters. Without a prior of the caller's, each target's ℓ (one for each input up to 50 inputs, else or
     without `ard` one), s, τ and, where the likelihood learns it, σ maximise log p(y) + Σ log N(log · | 0, 1) (MacKay
     1999), ℓ in units of √D times the sd of its input, as distances between rows of D inputs grow, τ of the sd of y
-    divided by √D, the others of the sd of y; `prior=None` leaves the second term out. L-BFGS from several starts, on at most
-    `evidence_rows` rows drawn by the seed: with more rows that is a departure, and all of them are conditioned on.
+    divided by √D, the others of the sd of y; `prior=None` leaves the second term out. L-BFGS from several starts, on at
+    most `evidence_rows` rows drawn by the seed: with more rows that is a departure, and all of them are conditioned on.
     With `prior=bc.GP(…)` ℓ, s and the kernel are as it says, in the units of x and y handed in, with mean 0 in those of
     y; σ alone is learnt, if it is. `log_evidence` is log p(y) of all rows, given the hyper-parameters.
 
