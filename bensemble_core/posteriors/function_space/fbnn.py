@@ -1,7 +1,8 @@
 """Functional variational inference: a network's weights under a prior over functions.
 
 State, with a leading axis of 1: μ under the parameters' own names and `log_sd/…` of each; and, where the prior was
-found by log evidence, `fbnn/lengthscales` [1, T, D] and `fbnn/scale` [1, T] of each target, in standardised units.
+found by log evidence, `fbnn/lengthscales` [1, T, D] and `fbnn/scale` [1, T] of each target, in standardised units; and
+`diagnostics/steps` [1].
 """
 
 import math
@@ -31,11 +32,12 @@ from bensemble_core.posteriors.start import (
 )
 from bensemble_core.priors import GP, FunctionSamples
 from bensemble_core.randomness import borrowed, derive, draw_seed, generator, permutation
-from bensemble_core.training.descent import COUNTED_ROWS, Descent, Run, descend
+from bensemble_core.training.descent import COUNTED_ROWS, Descent, Run, count_steps, descend
 from bensemble_core.training.objectives import Batch, Forward
 from bensemble_core.types import (
     Aim,
     Data,
+    Diagnostics,
     FunctionPrior,
     Over,
     Problem,
@@ -47,7 +49,8 @@ from bensemble_core.types import (
     silent,
 )
 
-LENGTHSCALES, SCALE = "fbnn/lengthscales", "fbnn/scale"
+LENGTHSCALES, SCALE, STEPS = "fbnn/lengthscales", "fbnn/scale", "diagnostics/steps"
+_FEW_STEPS = 1_000
 _SEARCHED = 1_000  # most rows by whose log evidence a prior is found
 _SEARCH, _ROWS = 1, 2  # branches of the seed
 _WEIGHTS, _MEASURED, _PRIOR = 0, 1, 2  # and of a step's
@@ -98,11 +101,20 @@ class FBNN(Descent):
     three seeds). There jitter=1e-3 brings .11 to .25, and 32 fresh rows nothing. Where noise is 1 % of the prior's
     scale sds between rows are too small with tanh, too: .015 in place of .040, and .007 with jitter=1e-3.
 
+    Few rows make few steps an epoch, hence more epochs and a larger lr by default than of other methods: on 70 rows of
+    sin 2x with two inputs the error of 100 epochs with lr=0.01 was .20, with lr=0.03 .16, of 500 such epochs .15 and of
+    1,000 .14. `diagnostics` warns below 1,000 steps.
+
     Normalisation layers use the statistics that they start with, and dropout is off. A step holds a number for every
     row, output and weight, and costs as much.
     """
 
     name: Literal["fbnn"] = "fbnn"
+    epochs: int = field(default=1_000, metadata={"ge": 0, "le": 1_000_000, "description": "passes over the rows"})
+    lr: float = field(
+        default=0.03,
+        metadata={"gt": 0, "le": 100, "search": ("log", 1e-3, 1e-1), "description": "learning rate at the start"},
+    )
     measurement: int = field(
         default=16, metadata={"ge": 0, "le": 10_000, "description": "fresh rows a step, at which q meets the prior"}
     )
@@ -216,7 +228,20 @@ class FBNN(Descent):
             objective=self.objective(problem, data.x, {**theta, **fixed, **found}),
         )
         trained = descend(run, resume=resume or None, report=report_after)  # {} is a search that was stopped
-        return {**trained.theta, **trained.fixed}
+        steps = float(self.epochs * count_steps(data.n_rows, self.batch_size))
+        before = torch.zeros(1, dtype=torch.float64) if warm is None or STEPS not in warm else warm[STEPS]
+        return {**trained.theta, **trained.fixed, STEPS: before.to(data.x.device) + steps}
+
+    def diagnose(self, problem: Problem, state: Tensors) -> Diagnostics:
+        """`steps` of the descent, those of a warm start among them, if `patience` ended none early."""
+        steps = float(state[STEPS][0])
+        if steps >= _FEW_STEPS:
+            return Diagnostics(values={"steps": steps})
+        warning = (
+            f"fbnn was trained for {steps:,.0f} steps and takes some thousand until its functions are those of the "
+            "rows and the prior: raise epochs, or take smaller batches (batch_size)."
+        )
+        return Diagnostics(values={"steps": steps}, warnings=(warning,))
 
     def objective(self, problem: Problem, x: Tensor, state: Tensors) -> "FunctionalElbo":
         """What is maximised, with fresh rows around those of x [N, ...]; `state` has at least the fixed tensors."""
@@ -233,12 +258,12 @@ class FBNN(Descent):
     def sample(self, problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
         """n draws of the weights, each a function that is linear in them around μ, which is shared."""
         stacked = reparameterised(state, noise(state, n, rng=rng), {})
-        own = {k: v[0] for k, v in state.items() if not k.startswith((LOG_SD, "fbnn/"))}
+        own = {k: v[0] for k, v in state.items() if not k.startswith((LOG_SD, "fbnn/", "diagnostics/"))}
         return Ensemble(problem=problem, stacked=stacked, shared=own, transform=Linearised())
 
     def expected(self, problem: Problem, state: Tensors) -> Shapes:
         shapes = member_shapes(problem, 1)
-        shapes |= {LOG_SD + name: shapes[name] for name in trainable_names(outline(problem.model))}
+        shapes |= {LOG_SD + name: shapes[name] for name in trainable_names(outline(problem.model))} | {STEPS: (1,)}
         if over(problem.prior) == "functions":
             return shapes
         n_targets, n_inputs = problem.likelihood.n_outputs, math.prod(problem.model.input_shape)

@@ -72,6 +72,19 @@ def test_samples_of_a_process_end_at_its_posterior() -> None:
     assert sd.tolist() == pytest.approx(exact.function_variance(at.double())[:, 0].sqrt().tolist(), rel=0.2)
 
 
+def test_its_defaults_are_enough_for_few_rows_and_few_steps_are_warned_of() -> None:
+    x = torch.linspace(-2, 2, 30)[:, None]
+    y, net = torch.sin(2 * x[:, 0]), {"name": "mlp", "hidden": [20, 20], "activation": "tanh"}
+    usual = bc.fit("fbnn", net, (x, y), likelihood="gaussian")
+    at = x[:-1] + 0.07
+    assert float((moments(usual, at)[0] - torch.sin(2 * at[:, 0])).square().mean().sqrt()) < 0.07
+    assert usual.diagnostics == bc.Diagnostics(values={"steps": 1000.0})
+    short = bc.fit("fbnn", net, (x, y), likelihood="gaussian", epochs=5, batch_size=10)
+    assert "trained for 15 steps" in short.diagnostics.warnings[0]
+    longer = bc.fit("fbnn", net, (x, y), likelihood="gaussian", epochs=3, warm=short)
+    assert longer.diagnostics.values == {"steps": 18.0}
+
+
 def linear(n: int) -> tuple[Tensor, Tensor, Tensor]:
     """n rows of 4 features, and the mean and sd of a q over 4 weights."""
     g = torch.Generator().manual_seed(0)
