@@ -115,5 +115,15 @@ def check_training(
             n_targets=project.task.get("outputs", 1),
         )
     except bc.BensembleError as error:
-        raise Malformed(str(error), pointer="/posterior") from error
+        raise Malformed(f"{error}{_said_over_rest(str(error))}", pointer="/posterior") from error
     return float(cost)
+
+
+def _said_over_rest(reason: str) -> str:
+    """The library's refusals name arguments of its functions; a project has them in its task."""
+    if "likelihood=" not in reason and "prior=" not in reason:
+        return ""
+    return (
+        '. In a project the likelihood is task.kind, e.g. "regression" with task.noise "constant", and the prior is '
+        'task.prior, e.g. {"name": "normal", "scale": 1.0} or {"name": "gp", …}'
+    )

@@ -63,3 +63,20 @@ def test_openapi_lists_the_priors(service: Service) -> None:
     assert set(union["discriminator"]["mapping"]) == {"normal", "double_exponential", "student_t", "gp"}
     assert schema["NormalPrior"]["properties"]["scale"]["default"] == 1.0
     assert "maximum likelihood" in prior["description"]
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("posterior", "said"), [("gp", 'pass likelihood="gaussian"'), ("fbnn", "pass prior=GP(lengthscale=…")]
+)
+def test_a_refusal_in_words_of_the_library_says_how_a_project_has_it(
+    service: Service, posterior: str, said: str
+) -> None:
+    task = {"kind": "classification", "classes": ["a", "b"]}
+    body = {"name": "p", "task": task, "input": {"shape": [2]}, "posterior": {"name": posterior}}
+    answer = service.client.post("/v1/projects", json=body)
+    assert answer.status_code == 422
+    reason = answer.json()["detail"]
+    assert said in reason
+    assert 'In a project the likelihood is task.kind, e.g. "regression"' in reason
+    assert 'the prior is task.prior, e.g. {"name": "normal", "scale": 1.0} or {"name": "gp", …}' in reason
