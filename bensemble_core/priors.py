@@ -215,6 +215,13 @@ class FunctionSamples:
         mean = values.mean(1)
         apart = values - mean[:, None]
         covariance = apart.mT @ apart / (self.draws - 1)
+        largest = covariance.diagonal(dim1=-2, dim2=-1).amax(-1)  # [T]
+        if len(x) and bool((largest <= _SAME * values.square().amax((1, 2))).any()):
+            raise InvalidData(
+                f"FunctionSamples: the draws do not vary at {len(x)} rows, so that they say nothing of how far a "
+                f"function may be from their mean; draw has to return {self.draws} functions that differ from each "
+                "other, for each target"
+            )
         own = torch.diag_embed(covariance.diagonal(dim1=-2, dim2=-1))
         return mean, torch.lerp(covariance, own, float(self.shrinkage))
 
@@ -230,6 +237,7 @@ class FunctionSamples:
 
 
 _SAMPLES = "function_samples"
+_SAME = 1e-24  # variance of draws as a share of their largest square, below which they differ by rounding alone
 
 
 def _lost(x: Tensor, n: int, rng: torch.Generator, /) -> Tensor:

@@ -65,11 +65,12 @@ class Data(Described):
     def __post_init__(self) -> None:
         if self.task is None:
             return
-        came = f"{self.task.dtype} of shape {list(self.task.shape)}" if isinstance(self.task, Tensor) else self.task
+        came = f"{self.task.dtype} of shape {list(self.task.shape)}" if isinstance(self.task, Tensor) else None
         whole = isinstance(self.task, Tensor) and not (self.task.is_floating_point() or self.task.is_complex())
         if not whole or tuple(self.task.shape) != (self.n_rows,):
             raise InvalidData(
-                f"task has to be a tensor of whole numbers, one for each of the {self.n_rows} rows, got {came!s:.80}"
+                f"task has to be a tensor of whole numbers, one for each of the {self.n_rows} rows, got "
+                f"{came or f'a value of type {type(self.task).__name__}; pass torch.as_tensor(task)'}"
             )
         if self.n_rows and int(self.task.min()) < 0:
             raise InvalidData(f"tasks are counted from 0, got {int(self.task.min())}")

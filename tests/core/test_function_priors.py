@@ -110,6 +110,16 @@ def test_samples_in_another_shape_or_not_finite_are_refused() -> None:
         bc.FunctionSamples(lambda x, n, rng: torch.full((n, len(x)), torch.inf)).moments(x, 1, rng)
 
 
+def test_samples_that_do_not_vary_are_refused_as_such() -> None:
+    x, rng = torch.ones(4, 1), torch.Generator()
+    for value in (0.0, 0.3):
+        with pytest.raises(bc.InvalidData, match="draws do not vary at 4 rows"):
+            bc.FunctionSamples(lambda x, n, rng, value=value: torch.full((n, len(x)), value)).moments(x, 1, rng)
+    one_target = bc.FunctionSamples(lambda x, n, rng: torch.randn(n, len(x), 2, generator=rng) * torch.tensor([1.0, 0]))
+    with pytest.raises(bc.InvalidData, match="for each target"):
+        one_target.moments(x, 2, rng)
+
+
 def test_what_is_no_prior_of_samples_is_refused() -> None:
     no_function: Any = 3
     with pytest.raises(bc.InvalidOption, match="takes a function"):

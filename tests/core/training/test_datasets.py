@@ -97,6 +97,8 @@ def test_a_task_for_each_row_and_no_other_number_of_them() -> None:
     for wrong in (torch.zeros(7, dtype=torch.int64), torch.zeros(23), torch.zeros(23, 1, dtype=torch.int64), [0] * 23):
         with pytest.raises(bc.InvalidData, match="whole numbers, one for each of the 23 rows"):
             bc.Data(x=X, y=Y, task=wrong)  # type: ignore[arg-type]
+    with pytest.raises(bc.InvalidData, match=r"got a value of type ndarray; pass torch.as_tensor\(task\)$"):
+        bc.Data(x=X, y=Y, task=np.zeros(23, dtype=np.int64))  # type: ignore[arg-type]
     with pytest.raises(bc.InvalidData, match="one for each of the 23 rows"):
         fit((X, Y, np.arange(5)))
 
