@@ -28,9 +28,11 @@ from bensemble_core.posteriors.start import member_shapes
 from bensemble_core.predictive import GaussianPredictive
 from bensemble_core.priors import DEFAULT_PRIOR, Normal
 from bensemble_core.randomness import draw_seed, generator
-from bensemble_core.types import Aim, Data, Problem, Report, Shapes, Tensors, silent
+from bensemble_core.types import Aim, Data, Diagnostics, Problem, Report, Shapes, Tensors, silent
 
 _START = 1  # branch of a problem's seed
+_LOOKED_AT = 64  # rows
+_DIVERGED = 5.0  # sds of y: more than not knowing y at all
 _ROWS = 4096  # that the analytic predictive takes at once
 
 
@@ -177,6 +179,23 @@ class PBP:
         gammas += [PRIOR] if PRIOR in state else []
         around = {prefix + k: shape for prefix in prefixes for k, shape in means.items()}
         return means | around | dict.fromkeys(gammas, (1, 2))
+
+    def diagnose(self, problem: Problem, state: Tensors) -> Diagnostics:
+        """`spread`: the sd of the function at rows such as the inputs have, in sds of y. Where that is large the pass
+        over the rows has diverged: it happens with few rows and several hidden layers."""
+        rows = torch.randn(_LOOKED_AT, *problem.model.input_shape, generator=generator(_START), dtype=torch.float64)
+        rows = rows.to(problem.dtype).to(next(iter(state.values())).device)
+        if problem.scaling is not None:
+            rows = rows * problem.scaling.scale + problem.scaling.mean
+        variance = self.moments(problem, state, rows)[1]
+        spread = float(variance.median().sqrt()) / getattr(problem.likelihood, "scale", (1.0,))[0]
+        if spread <= _DIVERGED:
+            return Diagnostics(values={"spread": spread})
+        warning = (
+            f"pbp has diverged: it leaves an sd of {spread:.3g} sds of y; take one hidden layer, such as "
+            '{"name": "mlp", "hidden": [50]}, more rows, or another posterior'
+        )
+        return Diagnostics(values={"spread": spread}, warnings=(warning,))
 
     def cost(self, n_parameters: int) -> int:
         return n_parameters * self.epochs

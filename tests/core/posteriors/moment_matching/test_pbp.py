@@ -427,3 +427,19 @@ def test_single_precision_rows_give_single_precision_members_and_units_do_not_ma
     torch.testing.assert_close(single.predict(x.float()).means.double(), double.predict(x).means, rtol=1e-4, atol=1e-4)
     other = bc.fit("pbp", MLP, (x * 50 - 7, y * 200 + 1e4), likelihood="gaussian", epochs=3)
     torch.testing.assert_close(other.predict(x * 50 - 7).means, double.predict(x).means * 200 + 1e4, rtol=1e-8, atol=0)
+
+
+def test_it_warns_where_it_has_diverged() -> None:
+    """Two wide layers and 20 rows leave a spread of many sds; one layer of 50 does not."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(20, 8, generator=g, dtype=torch.float64)
+    y = 5 + 3 * x[:, 0]
+    deep = bc.fit("pbp", {"name": "mlp", "hidden": [128, 128]}, (x, y), likelihood="gaussian")
+    flat = bc.fit("pbp", {"name": "mlp", "hidden": [50]}, (x, y), likelihood="gaussian")
+    assert deep.diagnostics.values["spread"] > 100
+    assert "diverged" in deep.diagnostics.warnings[0]
+    assert flat.diagnostics.values["spread"] < 3
+    assert not flat.diagnostics.warnings
+    mean, variance, _ = flat.posterior.moments(flat.problem, flat.state, x)  # type: ignore[attr-defined]
+    assert float(variance.median().sqrt() / y.std()) < 3
+    assert float((mean - y).square().mean().sqrt()) < float(y.std())
