@@ -1,9 +1,9 @@
 """JSON messages, one a line, over the socket between a worker and its child."""
 
 import json
-import select
 import socket
 import threading
+from multiprocessing.connection import wait
 from typing import Any
 
 Message = dict[str, Any]
@@ -26,7 +26,7 @@ class Channel:
 
     def receive(self, timeout: float | None = None) -> list[Message]:
         """The complete messages that have come, none after `timeout` seconds; EOFError once the other side is gone."""
-        if not select.select([self._socket], [], [], timeout)[0]:
+        if not wait([self._socket], timeout):  # select() takes no file whose number is above 1,023
             return []
         try:
             data = self._socket.recv(READ_BYTES)

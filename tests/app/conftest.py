@@ -17,7 +17,7 @@ from app.db.engine import Database
 from app.main import create_app
 from app.queue.handlers import HANDLERS, QUEUES
 from app.queue.inline import run_due
-from app.services import Services, open_objects
+from app.services import Services, _opened, open_objects
 from app.settings import Settings
 from app.web.auth import Scope, create_key
 
@@ -89,6 +89,7 @@ def make_service(tmp_path: Path) -> Iterator[Callable[..., Service]]:
         client.close()
         server.should_exit = True
         thread.join()
+    _opened.clear()  # jobs run in this process, and would keep the files of every test's pools open
 
 
 @pytest.fixture

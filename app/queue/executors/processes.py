@@ -4,7 +4,6 @@ The processes are started ahead of the first job (`prepare`) or at first use, an
 however it goes."""
 
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Any
 
 from app.queue.channel import Channel
@@ -74,7 +74,7 @@ class Processes:
                 if not busy:
                     report(done)
                     return
-                ready, _, _ = select.select([hand.socket for hand in busy], [], [], LOOK_SECONDS)
+                ready = wait([hand.socket for hand in busy], LOOK_SECONDS)
                 for hand in busy:
                     if hand.socket in ready:
                         done += self._listen(hand)

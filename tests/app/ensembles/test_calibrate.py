@@ -67,7 +67,7 @@ def test_folds_calibrate_a_named_posterior_and_all_that_is_said_is_calibrated(se
 
 
 def test_a_hold_out_calibrates_and_its_metrics_are_of_the_other_half(service: Service, tmp_path: Path) -> None:
-    project, _, _ = noisy(service, 200, evaluation=False, holdout=0.4, posterior=SURE)
+    project, _, _ = noisy(service, 200, evaluation=False, holdout=0.4, posterior={**SURE, "epochs": 300})
     ensemble = train(service, project)
     metrics = ensemble["metrics"]
     assert (metrics["measured_on"], metrics["calibration"]["by"]) == ("holdout", "holdout")
