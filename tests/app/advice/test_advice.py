@@ -181,3 +181,17 @@ def test_another_posterior_doubts_by_its_own_predictions_and_says_so(service: Se
     assert "Nothing to measure on" in told["curve"]["reason"]
     service.client.delete(f"/v1/pools/{pool['id']}")
     assert "Add a pool" not in advice_of(service, project)["sentence"]
+
+
+@on_sqlite
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_labels_too_few_to_hold_any_out_are_not_doubted(service: Service, kind: str) -> None:
+    x, y = rows_of(30)
+    task = {"kind": kind, **({"classes": ["a", "b", "c"]} if kind == "classification" else {"outputs": 1})}
+    how = {"model": {"name": "mlp", "hidden": [4]}, "posterior": {"name": "auto", "epochs": 1}}
+    project = project_of(service, task=task, **how)
+    pool = add_pool(service, project, x)
+    say(service, pool, {row: y[row] if kind == "classification" else float(row) for row in range(5)})
+    assert train(service, project)["status"] == "succeeded"
+    told = advice_of(service, project)
+    assert (told["doubts"]["n"], told["doubts"]["n_labels"], told["action"]) == (0, 0, "label")
