@@ -84,7 +84,7 @@ def _go_on_or_stop(facts: Facts) -> tuple[Action, str]:
         return "label", "Go on labelling: what more labels would bring is not known yet."
     measurable = max(CLEAR * small, curve.se or 0.0)
     if forecast.gain < small and forecast.gain_high <= measurable:
-        return "stop", f"You can stop: 100 more labels would hardly change it, {_said(curve)}."
+        return "stop", f"You can stop: even with 100 more labels {_said(curve)}."
     return "label", f"Go on labelling: with 100 more labels {_said(curve)}."
 
 
@@ -125,7 +125,8 @@ def _said(curve: CurveAdvice) -> str:
     if forecast is None:
         raise ValueError("only a curve with a forecast can be put in words")
     then, low, high = (f"{value:.3g}" for value in (forecast.value, forecast.low, forecast.high))
-    return f"the {curve.metric} should be about {then} (95 %: {low} to {high}); today it is {curve.value:.3g}"
+    metric = "RMSE" if curve.metric == "rmse" else curve.metric
+    return f"the {metric} should be about {then} (95 %: {low} to {high}); today it is {curve.value:.3g}"
 
 
 def _labels(n: int) -> str:

@@ -88,7 +88,7 @@ def doubt_numbers(y: ArrayLike, means: ArrayLike, variances: ArrayLike) -> Doubt
     target, mean, variance = (np.asarray(values, dtype=np.float64) for values in (y, means, variances))
     if not target.shape == mean.shape == variance.shape or not target.ndim:
         raise InvalidData(f"expected three arrays of one shape, got {target.shape}, {mean.shape} and {variance.shape}")
-    each = (np.abs(target - mean) / np.sqrt(variance)).reshape(len(target), -1)
+    each = (np.abs(target - mean) / np.sqrt(variance)).reshape(len(target), math.prod(target.shape[1:]))
     distance = each.max(1, initial=0.0)
     found = np.flatnonzero(distance > FAR)
     found = found[np.argsort(-distance[found], kind="stable")]

@@ -210,3 +210,17 @@ def test_labels_of_deleted_pools_leave_all_counts(service: Service) -> None:
     assert {told["doubts"][name] for name in ("n", "n_strong", "n_labels", "n_sure", "n_other")} == {0}
     assert told["sentence"] == "Add a pool of rows to choose from: there are no rows to label."
     assert told["because"][0] == "There are no rows to choose from."
+
+
+@on_sqlite
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_labels_too_few_to_hold_any_out_are_not_doubted(service: Service, kind: str) -> None:
+    x, y = rows_of(30)
+    task = {"kind": kind, **({"classes": ["a", "b", "c"]} if kind == "classification" else {"outputs": 1})}
+    how = {"model": {"name": "mlp", "hidden": [4]}, "posterior": {"name": "auto", "epochs": 1}}
+    project = project_of(service, task=task, **how)
+    pool = add_pool(service, project, x)
+    say(service, pool, {row: y[row] if kind == "classification" else float(row) for row in range(5)})
+    assert train(service, project)["status"] == "succeeded"
+    told = advice_of(service, project)
+    assert (told["doubts"]["n"], told["doubts"]["n_labels"], told["action"]) == (0, 0, "label")

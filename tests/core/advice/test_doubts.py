@@ -92,3 +92,9 @@ def test_a_method_that_holds_nothing_out_says_so() -> None:
     x, y = blobs(12, 0)
     assert bc.fit("map", {"name": "mlp", "hidden": [2]}, (x, y), likelihood="categorical", epochs=1).held_out() is None
     assert math.isfinite(doubt_labels(np.eye(3)[y], y).expected)
+
+
+def test_without_rows_nothing_is_doubted() -> None:
+    assert len(doubt_labels(np.empty((0, 3)), np.empty(0, dtype=np.int64))) == 0
+    for shape in ((0,), (0, 2)):
+        assert len(doubt_numbers(np.empty(shape), np.empty(shape), np.empty(shape))) == 0
