@@ -171,7 +171,7 @@ def _prepare(
 
 
 def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
-    wanted = range(given) if isinstance(given, int) else given
+    wanted = given if isinstance(given, Sequence) else range(options.whole(given, "the number of seeds"))
     found = tuple(options.seed_of(seed) for seed in wanted)
     if len(found) < 2 or len(set(found)) < len(found):
         raise InvalidOption(f"a backtest needs at least 2 different seeds, for its intervals; got {given!r}")

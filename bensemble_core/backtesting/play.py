@@ -217,7 +217,9 @@ class Play:
     def _posterior(self, strategy: Strategy) -> Posterior:
         given = self.posterior if strategy.posterior is None else strategy.posterior
         if isinstance(given, Mapping):
-            return named_posterior(given["name"], {name: value for name, value in given.items() if name != "name"})
+            return named_posterior(
+                given.get("name", ""), {name: value for name, value in given.items() if name != "name"}
+            )
         return named_posterior(given, {})
 
     def _model(self, strategy: Strategy) -> AnyModel:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, TypeAlias
 
 from bensemble_core import options
@@ -100,4 +100,8 @@ def _as_json(given: Any) -> Any:
     given = left_out(given)
     if isinstance(given, str):
         return {"name": given}
-    return dict(given) if isinstance(given, Mapping) else None if given is None else options.to_json(given)
+    if given is None or isinstance(given, Mapping):
+        return None if given is None else dict(given)
+    if not is_dataclass(given):
+        raise InvalidOption(f"a {type(given).__name__} of your own cannot be sent to the service; name one that it has")
+    return options.to_json(given)

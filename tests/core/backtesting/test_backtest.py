@@ -124,6 +124,7 @@ def test_numbers_are_compared_by_their_rmse() -> None:
             "epig needs a target set with every",
         ),
         ({"strategies": [{"name": "a", "posterior": "gp"}]}, bc.InvalidOption, "strategy 'a': "),
+        ({"strategies": [{"name": "a", "posterior": {}}]}, bc.InvalidOption, "strategy 'a': unknown posterior"),
     ],
 )
 def test_what_cannot_be_played_is_refused_before_any_work(changes: Any, kind: Any, said: str) -> None:
