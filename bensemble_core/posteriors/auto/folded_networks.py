@@ -125,7 +125,7 @@ def _calibrated(problem: Problem, data: Data, state: Tensors, folds: Tensor, n_f
         if isinstance(found, CategoricalPredictive):
             own = {HELD_OUT: found.log_probs[0].double()}
         else:
-            means, variances = (m[0].double().reshape(len(held), -1) for m in (found.means, found.variances))
+            means, variances = (m[0].double().reshape(len(held), len(unit)) for m in (found.means, found.variances))
             own = {HELD_OUT_MEANS: (means - shift) / unit, HELD_OUT_VARIANCES: variances / unit.square()}
         for name, values in own.items():
             every = held_out.setdefault(name, values.new_zeros(data.n_rows, values.shape[1]))
