@@ -1,7 +1,7 @@
 """Experiments: a model, a prior and a space of designs, stated as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, ValidatorFunctionWrapHandler, WrapValidator
 
@@ -54,9 +54,10 @@ class ExperimentChange(In):
 
 class DesignVariable(Out):
     name: str
-    kind: str = Field(description="integer | float | values")
+    kind: Literal["integer", "float", "values"]
     low: float | None = None
     high: float | None = None
+    is_log: bool = Field(False, description="Whether the variable is even on a logarithmic scale.")
     values: list[JsonValue] | None = None
 
 
@@ -82,6 +83,35 @@ class ModelOut(Out):
     evaluations: int = Field(description="Evaluations of the model that a first proposal takes.")
     explanation: str
     is_job: bool = Field(description="Whether proposals are answered with a job.")
+
+
+class Choice(Out):
+    value: JsonValue = Field(description="What to send as the outcome.")
+    label: str
+
+
+class OutcomeField(Out):
+    """How an outcome is entered."""
+
+    name: str
+    family: str
+    kind: Literal["choice", "count", "number"] = Field(
+        description="One of `choices`; a whole number from 0; or any number."
+    )
+    choices: list[Choice] | None = Field(description="Null where it is no choice.")
+    low: float | None = Field(description="The outcome is never below; null: no such end.")
+    high: float | None = Field(
+        description="The outcome is never above; null: no such end, or one that depends on the design."
+    )
+    integer: bool = Field(description="Whether only whole numbers come out.")
+
+
+class FormOut(Out):
+    """What is needed to run a trial: the design's variables, how its outcome is entered, and what to tell people."""
+
+    designs: list[DesignVariable]
+    outcomes: list[OutcomeField]
+    instructions: str | None = Field(description="`instructions` of the spec.")
 
 
 class CatalogueItem(Out):

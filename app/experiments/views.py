@@ -38,12 +38,12 @@ def model_view(experiment: design.Experiment, cap: float) -> ModelOut:
         spec_hash=experiment.hash,
         parameters=list(model.prior.names),
         targets=list(model.prior.targets),
-        designs=[_variable(variable) for variable in model.space.variables],
+        designs=[variable_view(variable) for variable in model.space.variables],
         n_designs=len(model.space.all()) if model.space.is_listed else None,
         outcomes=[
             OutcomeVariable(
                 name=outcome.name,
-                family=_family(experiment, outcome.name),
+                family=family_name(experiment, outcome.name),
                 is_discrete=outcome.family.is_discrete,
                 labels=list(outcome.labels),
             )
@@ -55,7 +55,7 @@ def model_view(experiment: design.Experiment, cap: float) -> ModelOut:
     )
 
 
-def _family(experiment: design.Experiment, name: str) -> str:
+def family_name(experiment: design.Experiment, name: str) -> str:
     stated = experiment.spec.source.get("outcome", {}).get(name)
     return str(stated["family"]) if stated is not None else "table"
 
@@ -66,8 +66,10 @@ def _some_design(experiment: design.Experiment) -> dict[str, Any]:
     return space.decode(row.tolist())
 
 
-def _variable(variable: Variable) -> DesignVariable:
+def variable_view(variable: Variable) -> DesignVariable:
     if variable.kind == "values":
         values = list(variable.labels) or [variable.decode(value) for value in variable.values]
         return DesignVariable(name=variable.name, kind="values", values=values)
-    return DesignVariable(name=variable.name, kind=variable.kind, low=variable.low, high=variable.high)
+    return DesignVariable(
+        name=variable.name, kind=variable.kind, low=variable.low, high=variable.high, is_log=variable.is_log
+    )

@@ -15,7 +15,7 @@ from app.sessions.record import record_observation
 from app.sessions.schemas import EigOut, ObservationIn, ObservationOut, PosteriorOut, StandingOut, TrialOut
 from app.sessions.undo import undo_observation
 from app.sessions.views import followed_view, observation_view, trial_view, trials_csv
-from app.web.dependencies import CanLabel, CanRead, CanWrite, EdgeRoute, computes
+from app.web.dependencies import CanLabel, CanRead, EdgeRoute, computes
 from app.web.paging import Page, Paged, encode_cursor
 from app.web.problems import problems
 from app.web.waiting import First, waits_for
@@ -56,10 +56,11 @@ def post_observation(
 def remove_observation(
     session_id: str,
     n: Annotated[int, Path(ge=1, le=2**31, description="The observation's number.")],
-    context: CanWrite[DesignSession],
+    context: CanLabel[DesignSession],
 ) -> None:
-    """The posterior is then that of the others: their order does not matter."""
-    undo_observation(context.session, session_id, n)
+    """The posterior is then that of the others: their order does not matter. A session's token, and a key with scope
+    `label`, take back the last one only; a key with scope `write` any."""
+    undo_observation(context.session, session_id, n, only_last=not context.caller.may("write"))
 
 
 @router.get("/posterior", responses=problems(409), summary="Get the posterior")

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, Field, computed_field, model_validator
 
-from app.experiments.schemas import Design
+from app.experiments.schemas import Design, FormOut
 from app.web.fields import Flag, In, Name, Out, Result, Seed, Storable, Whole
 from app.web.job_view import JobOut
 
@@ -61,11 +61,13 @@ class Revised(Out):
         return self.revision
 
 
-class SessionOut(Revised):
+class SessionItem(Revised):
+    """A session in a list: without its form, which can be as long as the list of its designs."""
+
     id: str
     experiment_id: str
     name: str
-    status: str = Field(description="open | closed")
+    status: Literal["open", "closed"]
     seed: int | None
     prior: dict[str, Any]
     n_prior_observations: int
@@ -75,10 +77,16 @@ class SessionOut(Revised):
     closed_at: datetime | None
 
 
+class SessionOut(SessionItem):
+    """A session with the form of its trials: a token needs nothing else to run them."""
+
+    form: FormOut
+
+
 class NewSessionOut(SessionOut):
     token: str | None = Field(
-        description="A secret for this session alone, for a participant's browser: it can propose, abandon, observe "
-        "and read. Shown once: a replay has null here."
+        description="A secret for this session alone, for a participant's browser: it can propose, abandon, observe, "
+        "take its last outcome back and read. Shown once: a replay has null here."
     )
 
 

@@ -11,17 +11,30 @@ from sqlalchemy.orm import Session
 from app.db.jobs import FAILED
 from app.db.tables import DesignSession, Job, Observation, Proposal
 from app.db.types import CLOCK
+from app.experiments.schemas import FormOut
 from app.services import Services
 from app.sessions.propose import Expensive
 from app.sessions.read_trials import Columns
 from app.sessions.record import Recorded
-from app.sessions.schemas import ExpensiveOut, ObservationOut, ProposalBase, ProposalOut, SessionOut, TrialOut
+from app.sessions.schemas import (
+    ExpensiveOut,
+    ObservationOut,
+    ProposalBase,
+    ProposalOut,
+    SessionItem,
+    SessionOut,
+    TrialOut,
+)
 from app.web.csv import cell, lines
 from app.web.job_view import job_view
 from app.web.waiting import First
 
 
-def session_view(session: Session, row: DesignSession) -> SessionOut:
+def session_view(session: Session, row: DesignSession, form: FormOut) -> SessionOut:
+    return SessionOut(**session_item(session, row).model_dump(exclude={"round"}), form=form)
+
+
+def session_item(session: Session, row: DesignSession) -> SessionItem:
     seen = select(func.count()).select_from(Observation).where(Observation.session_id == row.id)
     waiting = (
         select(func.count())
@@ -29,7 +42,7 @@ def session_view(session: Session, row: DesignSession) -> SessionOut:
         .where(Proposal.session_id == row.id, Proposal.status == "pending")
         .where(Proposal.expires_at.is_(None) | (Proposal.expires_at > CLOCK))
     )
-    return SessionOut.of(
+    return SessionItem.of(
         row,
         status="open" if row.closed_at is None else "closed",
         n_prior_observations=len(row.prior_observations),

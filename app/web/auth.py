@@ -46,8 +46,8 @@ class Caller:
     def demand(self, scope: Scope) -> None:
         if not self.may(scope) and self.session_id is not None:
             raise Forbidden(
-                "a session's token can propose, abandon, observe and read in its own session, and nothing else; use an "
-                f"API key with scope '{scope}' here"
+                "a session's token can propose, abandon, observe, take its last outcome back and read in its own "
+                f"session, and nothing else; use an API key with scope '{scope}' here"
             )
         if not self.may(scope):
             held = ", ".join(self.scopes) or "none"

@@ -49,6 +49,7 @@ class _Plain:
     is_discrete: ClassVar[bool] = False
     lists: ClassVar[tuple[str, ...]] = ()
     fixed: ClassVar[tuple[str, ...]] = ()
+    support: ClassVar[tuple[float | None, float | None]] = (None, None)
 
     def outcome(self, c: Tensor) -> Tensor:
         return c
@@ -58,6 +59,8 @@ class _Plain:
 
 
 class _Positive(_Plain):
+    support: ClassVar[tuple[float | None, float | None]] = (0.0, None)
+
     def outcome(self, c: Tensor) -> Tensor:
         return c.exp()
 
@@ -97,6 +100,8 @@ class Normal(_Plain):
 
 class LogNormal(Normal):
     """log y ~ N(mean, sd²): both are of the logarithm."""
+
+    support: ClassVar[tuple[float | None, float | None]] = (0.0, None)
 
     def outcome(self, c: Tensor) -> Tensor:
         return c.exp()
@@ -174,6 +179,7 @@ class Beta(_Plain):
     """On (0, 1), with a = mean · concentration and b = (1 − mean) · concentration; the coordinate is logit y."""
 
     signatures: ClassVar[tuple[tuple[str, ...], ...]] = (("mean", "concentration"),)
+    support: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
 
     def faults(self, arguments: Arguments) -> Iterator[Fault]:
         mean = arguments["mean"]

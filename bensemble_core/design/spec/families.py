@@ -41,6 +41,7 @@ class Family(Protocol):
     signatures: ClassVar[tuple[tuple[str, ...], ...]]
     lists: ClassVar[tuple[str, ...]]
     fixed: ClassVar[tuple[str, ...]]  # arguments that may not depend on parameters
+    support: ClassVar[tuple[float | None, float | None]]  # where outcomes end, if they do
 
     def faults(self, arguments: Arguments) -> Iterator[Fault]:
         """Masks over the points, the entries of a list taken together."""
@@ -69,6 +70,7 @@ class _Plain:
     is_finite: ClassVar[bool] = True
     lists: ClassVar[tuple[str, ...]] = ()
     fixed: ClassVar[tuple[str, ...]] = ()
+    support: ClassVar[tuple[float | None, float | None]] = (0.0, None)
 
     def admits(self, y: float) -> str | None:
         return None if 0 <= y <= LAST_WHOLE and y == int(y) else "a whole number from 0 to 2**53"

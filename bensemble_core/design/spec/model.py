@@ -15,7 +15,7 @@ from bensemble_core.design.deadline import check
 from bensemble_core.design.spec.blocks import JointPrior
 from bensemble_core.design.spec.continuous import CONTINUOUS
 from bensemble_core.design.spec.expressions import Expression
-from bensemble_core.design.spec.families import Arguments
+from bensemble_core.design.spec.families import DISCRETE, Arguments
 from bensemble_core.design.spec.spaces import Row, Space
 from bensemble_core.errors import InvalidData, InvalidSpec
 
@@ -32,6 +32,21 @@ class Variable:
     family: Any  # a DiscreteFamily or ContinuousFamily
     arguments: Mapping[str, Expression | tuple[Expression, ...]]
     labels: tuple[str, ...] = ()
+
+    @cached_property
+    def n_classes(self) -> int | None:
+        """How many classes an outcome is one of; None for counts and numbers."""
+        if self.labels:
+            return len(self.labels)
+        sizes = [len(given) + (name == "cuts") for name, given in self.arguments.items() if isinstance(given, tuple)]
+        return sizes[0] if sizes else 2 if self.family is DISCRETE["bernoulli"] else None
+
+    @cached_property
+    def ends(self) -> tuple[float | None, float | None]:
+        """The least and the greatest outcome, where there is one at every design and parameter."""
+        low, high = self.family.support
+        n = self.arguments.get("n")  # of trials, in a binomial
+        return low, float(n({})) if isinstance(n, Expression) and not n.names else high
 
     def evaluate(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}

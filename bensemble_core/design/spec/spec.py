@@ -25,10 +25,12 @@ from bensemble_core.errors import InvalidSpec
 MAX_LETS = 32
 MAX_CONSTRAINTS = 16
 MAX_RULES = 32
+MAX_TEXT = 10_000  # characters of a description
 
 KEYS = [
     "name",
     "description",
+    "instructions",
     "parameters",
     "designs",
     "let",
@@ -70,6 +72,7 @@ class Select:
 class Spec:
     name: str
     model: Model
+    instructions: str  # for whoever runs the trials; nothing is computed from it
     stop: Rule | None
     select: Select
     source: Mapping[str, Any] = field(repr=False)
@@ -96,7 +99,7 @@ class Spec:
 def read_spec(source: object) -> Spec:
     """Read, but do not probe."""
     given = members(source, "", known=KEYS)
-    text(given.get("description", ""), "/description", most=10_000)
+    text(given.get("description", ""), "/description", most=MAX_TEXT)
     taken: set[str] = set()
     if "table" in given:
         for key in ("parameters", "designs", "let", "outcome"):
@@ -139,6 +142,7 @@ def read_spec(source: object) -> Spec:
     return Spec(
         name=text(given.get("name", ""), "/name"),
         model=model,
+        instructions=text(given.get("instructions", ""), "/instructions", most=MAX_TEXT),
         stop=None if given.get("stop") is None else _rule(given["stop"], "/stop", names, [0]),
         select=_select(given.get("select", {})),
         source=given,

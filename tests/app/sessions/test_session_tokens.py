@@ -53,10 +53,25 @@ def test_a_token_can_do_nothing_else(service: Service) -> None:
         ("POST", "/models/validate", 403),
         ("DELETE", f"/sessions/{made['id']}", 403),
         ("PATCH", f"/sessions/{made['id']}", 403),
-        ("DELETE", f"/sessions/{made['id']}/observations/1", 403),
+        ("DELETE", f"/sessions/{other['id']}/observations/1", 404),
     ):
         json = {"json": {}} if method in ("POST", "PATCH") else {}
         refused(service, method, path, status, headers=headers, **json)
+
+
+def test_a_token_takes_its_last_outcome_back_and_no_other(service: Service) -> None:
+    made = session(service)
+    path = f"/sessions/{made['id']}"
+    for xi in (3, 5, 7):
+        service.post(f"{path}/observations", {"design": {"xi": xi}, "outcome": {"y": 1}}, 201)
+    headers = bearer(made["token"])
+    refused(service, "DELETE", f"{path}/observations/1", 403, "last observation only, which is 3", headers=headers)
+    for n in (3, 2):  # each was the last one when it was taken back
+        assert service.client.delete(f"/v1{path}/observations/{n}", headers=headers).status_code == 204
+    assert [each["design"] for each in service.get(f"{path}/trials")["items"]] == [{"xi": 3}]
+    refused(service, "DELETE", f"{path}/observations/3", 404, "no observation 3", headers=headers)
+    service.client.patch(f"/v1{path}", json={"closed": True}).raise_for_status()
+    refused(service, "DELETE", f"{path}/observations/1", 409, "closed", headers=headers)
 
 
 def test_a_token_sees_the_job_of_its_own_proposal(database: Database, make_service: Callable[..., Service]) -> None:

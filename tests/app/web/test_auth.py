@@ -97,7 +97,7 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/proposals/{proposal_id}"): "read",
     ("POST", "/v1/proposals/{proposal_id}/abandon"): "label",
     ("POST", "/v1/sessions/{session_id}/observations"): "label",
-    ("DELETE", "/v1/sessions/{session_id}/observations/{n}"): "write",
+    ("DELETE", "/v1/sessions/{session_id}/observations/{n}"): "label",
     ("GET", "/v1/sessions/{session_id}/posterior"): "read",
     ("GET", "/v1/sessions/{session_id}/eig"): "read",
     ("GET", "/v1/sessions/{session_id}/stop"): "read",
