@@ -1,0 +1,69 @@
+/** The API key of this tab: kept in sessionStorage, so that a reload keeps it and closing the tab forgets it. */
+import { useSyncExternalStore } from "react";
+
+const NAME = "bensemble.key";
+const channel = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel("bensemble.key");
+
+interface State {
+  key: string | null;
+  /** The service has refused this key: a dialog asks for another one, over the page as it stands. */
+  isRefused: boolean;
+}
+
+let state: State = { key: sessionStorage.getItem(NAME), isRefused: false };
+const listeners = new Set<() => void>();
+
+function change(next: State): void {
+  state = next;
+  for (const listener of listeners) listener();
+}
+
+export function currentKey(): string | null {
+  return state.key;
+}
+
+export function signIn(key: string): void {
+  sessionStorage.setItem(NAME, key);
+  change({ key, isRefused: false });
+  channel?.postMessage({ key });
+}
+
+export function signOut(): void {
+  sessionStorage.removeItem(NAME);
+  change({ key: null, isRefused: false });
+}
+
+/** `key` is the one that was refused: another one may have been given while the request was under way. */
+export function refuse(key: string | null): void {
+  if (key === state.key) change({ ...state, isRefused: true });
+}
+
+/** `make up` prints `/#key=…`: taken, and erased from the address at once. */
+export function takeKeyFromAddress(): void {
+  const given = new URLSearchParams(location.hash.slice(1)).get("key");
+  if (given === null) return;
+  history.replaceState(null, "", location.pathname + location.search);
+  signIn(given);
+}
+
+/** A new tab asks the others; whoever has a key answers. */
+export function askOtherTabs(): void {
+  channel?.addEventListener("message", ({ data }: MessageEvent<{ key?: string; asks?: boolean }>) => {
+    if (data.asks === true && state.key !== null && !state.isRefused) channel.postMessage({ key: state.key });
+    if (typeof data.key === "string" && (state.key === null || state.isRefused)) {
+      sessionStorage.setItem(NAME, data.key);
+      change({ key: data.key, isRefused: false });
+    }
+  });
+  if (state.key === null) channel?.postMessage({ asks: true });
+}
+
+export function useCredentials(): State {
+  return useSyncExternalStore(
+    (listener) => {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    () => state,
+  );
+}

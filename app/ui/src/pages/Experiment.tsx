@@ -1,0 +1,3 @@
+export default function ExperimentPage(props: { experimentId: string }) {
+  return <h1>{Object.keys(props).length}</h1>;
+}

@@ -1,0 +1,3 @@
+export default function Experiments() {
+  return <h1>Experiments</h1>;
+}

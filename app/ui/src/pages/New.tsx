@@ -1,0 +1,3 @@
+export default function New() {
+  return <h1>New</h1>;
+}
