@@ -43,6 +43,7 @@ class Project(Base):
     acquisition: Mapped[dict[str, Any] | None]  # of rankings and rounds that name neither it nor a selection
     selection: Mapped[dict[str, Any] | None]
     calibrate: Mapped[Any] = mapped_column(Json, default=True, server_default="true")  # true | false | "folds"
+    display: Mapped[dict[str, Any] | None]  # how items are shown to annotators
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
     last_seq: Mapped[int] = mapped_column(default=0)
     """Number of the newest label event; raising it is also the lock that puts a project's label writes in order."""

@@ -10,6 +10,7 @@ from app.db.tables import Project, ProjectChange
 from app.methods.schemas import as_json_or_none, posterior_of
 from app.projects.choice import check_project_choice
 from app.projects.create import check_training
+from app.projects.display import stored_display
 from app.projects.schemas import ProjectChangeOut, ProjectPatch
 from app.settings import Settings
 from app.web.paging import Page, Paging, encode_cursor
@@ -26,6 +27,8 @@ def change_project(
         name: as_json_or_none(given) if name in METHODS else given
         for name, given in ((name, getattr(wanted, name)) for name in wanted.model_fields_set)
     }
+    if "display" in values:
+        values["display"] = stored_display(wanted.display, project.input["shape"])
     _check(project, values, settings)
     locked = projects.lock(session, project.id)
     if any(getattr(locked, name) != getattr(project, name) for name in CHECKED):

@@ -11,6 +11,7 @@ from app.db.types import new_id
 from app.errors import Malformed
 from app.methods.schemas import as_json, as_json_or_none
 from app.projects.choice import check_project_choice
+from app.projects.display import stored_display
 from app.projects.schemas import ProjectIn
 from app.settings import Settings
 from bensemble_core.priors import DEFAULT_PRIOR, prior_from_json
@@ -34,6 +35,7 @@ def create_project(session: Session, wanted: ProjectIn, settings: Settings) -> P
         acquisition=as_json_or_none(wanted.acquisition),
         selection=as_json_or_none(wanted.selection),
         calibrate=wanted.calibrate,
+        display=stored_display(wanted.display, wanted.input.shape),
     )
     check_training(project, wanted.posterior, settings, calibrate=wanted.calibrate)
     check_project_choice(project)

@@ -42,9 +42,9 @@ def get_project(project_id: str, context: CanRead[Project]) -> ProjectOut:
 @router.patch("/{project_id}", operation_id="change_project", summary="Change a project")
 def patch_project(project_id: str, context: CanWrite[Project], wanted: ProjectPatch) -> ProjectOut:
     """What its next trainings (`posterior`, `model`, `calibrate`) and rankings (`acquisition`, `selection`) take where
-    they name nothing. `null` for `acquisition` or `selection` goes back to what goes with the task. The
-    `recommendation.body` of a backtest is such a change. Ensembles and rankings that are there stay as they are, and
-    `GET /v1/projects/{id}/changes` has every change."""
+    they name nothing, and how items are shown to annotators (`display`). `null` for `acquisition` or `selection` goes
+    back to what goes with the task. The `recommendation.body` of a backtest is such a change. Ensembles and rankings
+    that are there stay as they are, and `GET /v1/projects/{id}/changes` has every change."""
     settings, key_id = context.services.settings, context.caller.key_id or None
     changed = change_project(context.session, context.resource, wanted, settings, key_id=key_id)
     return project_view(context.session, changed)

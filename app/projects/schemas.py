@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, field_validator
 import bensemble_core as bc
 from app.methods.schemas import AcquisitionSpec, ModelSpec, PosteriorSpec, SelectionSpec
 from app.methods.unions import one_of
+from app.projects.display import Display, DisplayIn
 from app.web.fields import In, Name, Number, Out, Storable, Whole
 
 ClassName = Annotated[
@@ -155,6 +156,7 @@ class ProjectIn(In):
     acquisition: AcquisitionSpec | None = _ACQUISITION
     selection: SelectionSpec | None = _SELECTION
     calibrate: Calibrate = Field(True, description=CALIBRATE)
+    display: DisplayIn | None = Field(None, description="How items are shown to annotators.")
 
 
 class ProjectPatch(In):
@@ -171,6 +173,9 @@ class ProjectPatch(In):
         description="The network of the next trainings; ensembles that are there keep theirs.",
     )
     calibrate: Calibrate = Field(default_factory=lambda: True, description=CALIBRATE)
+    display: DisplayIn | None = Field(
+        None, description="How items are shown to annotators: what it leaves out is no longer said. Null: nothing is."
+    )
 
 
 class ProjectOut(Out):
@@ -184,6 +189,7 @@ class ProjectOut(Out):
     acquisition: dict[str, Any] | None = Field(description="Of rankings that name none; null: what goes with the task.")
     selection: dict[str, Any] | None
     calibrate: bool | str
+    display: Display | None = Field(description="How items are shown to annotators; null: nothing was said of it.")
     current_ensemble_id: str | None
     is_pinned: bool
     created_at: datetime

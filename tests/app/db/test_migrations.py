@@ -191,6 +191,7 @@ def test_projects_of_an_older_database_keep_their_pools_and_choose_as_before(dat
         with opened.read() as session:
             project = session.get_one(Project, "p")
             assert (project.calibrate, project.acquisition, project.selection) == (True, None, None)
+            assert project.display is None
             assert session.get(Pool, "q") is not None
         with opened.engine.begin() as connection:
             config.attributes["connection"] = connection
