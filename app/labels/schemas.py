@@ -7,10 +7,8 @@ from pydantic import Field, model_validator
 
 from app.pools.schemas import Key, LabelValue
 from app.web.bodies.long import LongNotEmpty
-from app.web.fields import Annotator, Flag, In, Number, Out, Storable, Whole
+from app.web.fields import Annotator, Flag, In, Number, Out, Row, Storable
 from app.web.job_view import JobOut
-
-Row = Annotated[Whole, Field(ge=0, lt=2**62)]
 
 
 class RoundLabelIn(In):

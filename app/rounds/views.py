@@ -1,14 +1,12 @@
 """Rounds as the API shows them."""
 
-from collections.abc import Sequence
-
+import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.db.tables import PoolData, Ranking, Round, RoundItem
-from app.pools.views import payloads_of
 from app.rounds.advance import count_open
-from app.rounds.reserve import Reserved
+from app.rounds.reserve import HandedOut
 from app.rounds.schemas import NextItem, NextOut, RoundJobOut, RoundOut
 from app.services import Services
 from app.web.job_view import job_state, view_of_job
@@ -30,11 +28,25 @@ def round_job_view(services: Services, session: Session, *, round: Round) -> Rou
     return RoundJobOut(job=view_of_job(session, job_id), round=round_view(session, round))
 
 
-def next_view(services: Services, session: Session, round_: Round, reserved: Sequence[Reserved]) -> NextOut:
-    rows = [item.row for item in reserved]
-    payloads = payloads_of(services, session, round_.pool_id, rows)
-    keys = services.pool(session.get_one(PoolData, round_.pool_id)).keys(rows) if rows else []
-    items = [
-        NextItem.of(item, key=key, payload=payload) for item, key, payload in zip(reserved, keys, payloads, strict=True)
-    ]
-    return NextOut(items=items, n_left=count_open(session, round_))
+def next_view(
+    services: Services,
+    session: Session,
+    round_: Round,
+    handed_out: HandedOut,
+    *,
+    expires_in: float,
+    features: bool,
+) -> NextOut:
+    items: list[NextItem] = []
+    if handed_out.items:
+        files = services.pool(session.get_one(PoolData, round_.pool_id))
+        rows = np.array([item.row for item in handed_out.items], dtype=np.int64)
+        x = files.rows(rows).tolist() if features else [None] * len(rows)
+        items = [
+            NextItem.of(item, key=key, payload=payload, x=vector)
+            for item, key, payload, vector in zip(
+                handed_out.items, files.keys(rows), files.payloads(rows), x, strict=True
+            )
+        ]
+    n_left = count_open(session, round_)
+    return NextOut(items=items, n_left=n_left, free_at=handed_out.free_at, expires_in=expires_in)

@@ -15,6 +15,7 @@ Name = Annotated[Storable, Field(min_length=1, max_length=200)]
 Annotator = Annotated[Storable, Field(min_length=1, max_length=200)]
 Flag = Annotated[bool, Field(strict=True)]  # neither "yes" nor 1 is true
 Whole = Annotated[int, Field(strict=True)]  # neither "3" nor true is a number
+Row = Annotated[Whole, Field(ge=0, lt=2**62)]
 Seed = Annotated[Whole, Field(ge=0, lt=2**63, description="Same seed, same answer.")]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]  # neither "1.5" nor true is a number
 Result = Annotated[

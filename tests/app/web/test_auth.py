@@ -64,6 +64,7 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/projects/{project_id}/rounds"): "read",
     ("GET", "/v1/rounds/{round_id}"): "read",
     ("POST", "/v1/rounds/{round_id}/next"): "label",
+    ("POST", "/v1/rounds/{round_id}/release"): "label",
     ("POST", "/v1/rounds/{round_id}/labels"): "label",
     ("POST", "/v1/rounds/{round_id}/close"): "write",
     ("POST", "/v1/projects/{project_id}/schedules"): "write",

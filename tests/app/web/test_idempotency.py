@@ -54,6 +54,7 @@ def requests(service: Service, world: World) -> dict[str, tuple[str, Any]]:
         "/v1/projects/{project_id}/schedules": (f"{project}/schedules", {"cron": "0 3 * * *"}),
         "/v1/projects/{project_id}/backtests": backtest(service, world.project_id),
         "/v1/rounds/{round_id}/next": (f"/rounds/{opened}/next", {"annotator": "ann", "count": 2}),
+        "/v1/rounds/{round_id}/release": (f"/rounds/{opened}/release", {"annotator": "ann"}),
         "/v1/rounds/{round_id}/labels": (f"/rounds/{opened}/labels", {"labels": [{"row": taken, "value": "red"}]}),
         "/v1/rounds/{round_id}/close": (f"/rounds/{opened}/close", None),
         "/v1/models/validate": ("/models/validate", DIGIT_SPAN),
