@@ -9,12 +9,15 @@ from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from app.bounded_cache import BoundedCache
+
 if TYPE_CHECKING:
     from bensemble_core.design import Experiment
 
 T = TypeVar("T")
 EXPERIMENTS = 256  # kept read; what they remember is bounded by bytes, for all of them together
 FLOAT_BYTES = 8
+CURVES = 20_000  # estimates kept of EIG curves, about 20 MB
 EXPENSIVE_SECONDS = 600.0  # how long it is remembered that something was too much for a request
 
 
@@ -26,6 +29,8 @@ class Compute:
         self.cache_bytes = cache_bytes
         self._experiments: OrderedDict[Hashable, Experiment] = OrderedDict()
         self._too_expensive: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # least work, until when
+        self.curves: BoundedCache[Any] = BoundedCache(CURVES)
+        """EIG of a session's designs, by session, revision and what was asked."""
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._memory: Any = None

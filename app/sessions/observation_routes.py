@@ -85,9 +85,21 @@ def get_eig(
     designs: Annotated[
         str | None, Query(max_length=4000, description='A JSON list, as `[{"xi": 6}]`. Default: every design.')
     ] = None,
+    points: Annotated[
+        int | None,
+        Query(
+            ge=2,
+            le=400,
+            description="At most so many designs, spread evenly, in place of `designs`: of a list evenly many, of one "
+            "variable values from end to end, of two a grid, of more than two a Latin hypercube of 20.",
+        ),
+    ] = None,
 ) -> EigOut:
-    """The expected information gain of each design, in nats, each on its own: what is pending is left out."""
-    return read_eig(context.services, session_id, None if designs is None else _asked(designs))
+    """The expected information gain of each design, in nats, each on its own: what is pending is left out. Of every
+    design, and of `points`, the answer is kept until the session's observations change."""
+    if designs is not None and points is not None:
+        raise Malformed("name designs, or ask for a number of points, not both", pointer="/query/points")
+    return read_eig(context.services, session_id, None if designs is None else _asked(designs), points)
 
 
 def _asked(text: str) -> list[dict[str, Any]]:

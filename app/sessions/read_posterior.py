@@ -85,24 +85,43 @@ def _marginals(belief: design.Belief, n: int, mass: float) -> dict[str, Marginal
     return found
 
 
-def read_eig(services: Services, session_id: str, asked: list[dict[str, Any]] | None) -> EigOut:
-    """Of every design, or of those asked for."""
+def read_eig(services: Services, session_id: str, asked: list[dict[str, Any]] | None, points: int | None) -> EigOut:
+    """Of the designs asked for, of so many spread over the space, or of every one. The last two are kept for as long
+    as the session has this revision: a page asks for the same curve again and again."""
     state, experiment = _read(services, session_id)
+    if asked is not None:
+        items = _estimates(services, state, experiment, asked, pointer="/query/designs")
+    else:
+        key = (session_id, state.revision, state.spec_hash, state.seed, points)
+        items = services.compute.curves.get_or_make(key, lambda: _curve(services, state, experiment, points), len)
+    return EigOut(session_id=session_id, n=len(state.observed), revision=state.revision, items=items)
+
+
+def _curve(services: Services, state: State, experiment: design.Experiment, points: int | None) -> list[EstimateOut]:
+    with refusals("/query/points"):
+        listed = experiment.designs() if points is None else experiment.spread(points)
+    if listed is None:
+        raise Malformed(
+            'these designs are not a list but a space; ask for ?points=61 of them, or name some: ?designs=[{"x": 0.5}]',
+            pointer="/query/designs",
+        )
+    pointer = "/query/designs" if points is None else "/query/points"
+    return _estimates(services, state, experiment, listed, pointer=pointer)
+
+
+def _estimates(
+    services: Services, state: State, experiment: design.Experiment, listed: list[dict[str, Any]], *, pointer: str
+) -> list[EstimateOut]:
     cap = services.settings.max_design_work
-    with refusals("/query/designs"):
-        listed = asked if asked is not None else experiment.designs()
-        if listed is None:
-            raise Malformed(
-                'these designs are not a list but a space; name some: ?designs=[{"x": 0.5}, …]',
-                pointer="/query/designs",
-            )
+    fewer = "name" if pointer == "/query/designs" else "ask for"
+    with refusals(pointer):
         work = experiment.work(len(state.observations))
         evaluations = work.evaluations / work.n_designs * len(listed)
         if evaluations > cap:
             raise Malformed(
-                f"{len(listed):,} designs take about {evaluations:,.0f} evaluations, over the cap of {cap:,.0f}; name "
-                f"at most {max(1, int(cap / evaluations * len(listed))):,} of them",
-                pointer="/query/designs",
+                f"{len(listed):,} designs take about {evaluations:,.0f} evaluations, over the cap of {cap:,.0f}; "
+                f"{fewer} at most {max(1, int(cap / evaluations * len(listed))):,} of them",
+                pointer=pointer,
             )
         seconds = PATIENCE * services.settings.design_seconds
         try:
@@ -110,11 +129,10 @@ def read_eig(services: Services, session_id: str, asked: list[dict[str, Any]] | 
                 estimates = experiment.eig(listed, state.observations)
         except design.TooMuchWork as error:
             raise Malformed(
-                f"the EIG of {len(listed):,} designs takes more than {seconds:g} s here; name fewer of them",
-                pointer="/query/designs",
+                f"the EIG of {len(listed):,} designs takes more than {seconds:g} s here; {fewer} fewer of them",
+                pointer=pointer,
             ) from error
-    items = [EstimateOut.of(found, design=dict(each)) for each, found in zip(listed, estimates, strict=True)]
-    return EigOut(session_id=session_id, n=len(state.observed), revision=state.revision, items=items)
+    return [EstimateOut.of(found, design=dict(each)) for each, found in zip(listed, estimates, strict=True)]
 
 
 def read_stop(services: Services, session_id: str) -> StandingOut:

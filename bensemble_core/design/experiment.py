@@ -35,6 +35,7 @@ from bensemble_core.design.search.propose import max_eig as best_eig
 from bensemble_core.design.spec.model import Event, Observation
 from bensemble_core.design.spec.spaces import Design
 from bensemble_core.design.spec.spec import Spec, read_spec
+from bensemble_core.design.spec.spread import spread
 from bensemble_core.design.stop import Standing, Stop, judge, needs_eig
 from bensemble_core.design.work import Work, work_of
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
@@ -78,6 +79,16 @@ class Experiment:
         """All designs in order, or None if they cannot be listed."""
         space = self.spec.model.space
         return [space.decode(row) for row in space.all().tolist()] if space.is_listed else None
+
+    def spread(self, points: int) -> list[dict[str, Any]]:
+        """At most `points` designs spread evenly: to draw the EIG as a curve or a map.
+
+        points: at least 2. Of three free variables and more, whose designs cannot be listed, 20 are given.
+        """
+        if isinstance(points, bool) or not isinstance(points, int) or points < 2:
+            raise InvalidOption(f"points is a whole number from 2 on, got {points}")
+        space = self.spec.model.space
+        return [space.decode(row) for row in spread(space, points, self.spec.select.seed).tolist()]
 
     @one_thread()
     def posterior(self, observations: Sequence[Observation] = ()) -> Belief:
