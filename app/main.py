@@ -47,7 +47,7 @@ ROUTERS = (
     *(rankings.router, rounds.router, labels.of_rounds, schedules.router, backtests.router, advice.router),
     *(catalogue.router, experiments.router),
     *(sessions.router, proposals.router, observations.router, simulations.router),
-    *(jobs.router, keys.router, methods.router, housekeeping.router, health.router),
+    *(jobs.router, keys.router, keys.of_caller, methods.router, housekeeping.router, health.router),
 )
 
 DESCRIPTION = """

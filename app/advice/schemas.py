@@ -109,7 +109,7 @@ class DisagreementOut(Out):
     pool_id: str
     row: int
     key: str
-    status: str = Field(description="open (no majority) | labelled")
+    status: Literal["open", "labelled"] = Field(description="`open`: without a majority.")
     said: dict[str, Any] = Field(description="By annotator.")
 
 

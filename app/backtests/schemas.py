@@ -7,7 +7,7 @@ from pydantic import Field
 
 from app.methods.schemas import AcquisitionSpec, ModelSpec, PosteriorSpec, SelectionSpec
 from app.web.fields import In, Name, Out, Result, Storable, Whole
-from app.web.job_view import JobOut
+from app.web.job_view import JobOut, JobStatus
 
 MOST_STRATEGIES, MOST_SEEDS, MOST_ROUNDS = 10, 20, 100
 
@@ -112,7 +112,7 @@ class BacktestOut(Out):
     id: str
     project_id: str
     pool_id: str
-    status: str = Field(description="queued | running | succeeded | failed | cancelled")
+    status: JobStatus
     job_id: str
     strategies: list[dict[str, Any]] = Field(description="All that are played, with what they name; null: the default.")
     rounds: int

@@ -171,14 +171,22 @@ def _verdict(pool_id: str, row: int, events: list[Said], kind: str) -> Verdict:
 
 
 def verdict_pages(
-    session: Session, project_id: str, *, kind: str, after: tuple[str, int] | None, limit: int
+    session: Session,
+    project_id: str,
+    *,
+    kind: str,
+    after: tuple[str, int] | None,
+    limit: int,
+    is_descending: bool = False,
 ) -> Iterator[Verdict]:
     """The next `limit` rows of a project that have events, by pool and row."""
     query = select(Label.pool_id, Label.row).where(Label.project_id == project_id).distinct()
+    place = tuple_(Label.pool_id, Label.row)
     if after is not None:
-        query = query.where(tuple_(Label.pool_id, Label.row) > after)
+        query = query.where(place < after if is_descending else place > after)
+    in_order = [column.desc() if is_descending else column.asc() for column in (Label.pool_id, Label.row)]
     wanted: dict[str, list[int]] = {}
-    for pool_id, row in session.execute(query.order_by(Label.pool_id, Label.row).limit(limit)):
+    for pool_id, row in session.execute(query.order_by(*in_order).limit(limit)):
         wanted.setdefault(pool_id, []).append(row)
     for pool_id, rows in wanted.items():
         found = verdicts(session, pool_id, rows, kind=kind)

@@ -427,10 +427,12 @@ class Job(Base):
     dedup_key: Mapped[str | None] = mapped_column(Text)
     parent_id: Mapped[str | None] = mapped_column(Id)
     attempts: Mapped[int] = mapped_column(default=0)
+    max_attempts: Mapped[int] = mapped_column(default=5, server_default="5")  # its worker's setting
     crashes: Mapped[int] = mapped_column(default=0)
     token: Mapped[int] = mapped_column(default=0)
     worker: Mapped[str | None] = mapped_column(Text)
     lease_expires_at: Mapped[datetime | None]
+    heartbeat_at: Mapped[datetime | None]  # when a worker last claimed it or renewed its lease
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     progress: Mapped[dict[str, Any] | None]
     checkpoint: Mapped[dict[str, Any] | None]

@@ -1,7 +1,7 @@
 """Ensembles: immutable, versioned, each with the labels it saw and how well it does."""
 
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,7 +10,7 @@ from app.methods.schemas import PosteriorSpec, as_json_or_none
 from app.projects.schemas import CALIBRATE, Calibrate
 from app.web.bodies.long import Long
 from app.web.fields import Flag, In, Many, Number, Out, Result, Seed, Storable, Whole
-from app.web.job_view import JobOut
+from app.web.job_view import JobOut, JobStatus
 
 
 class TuneIn(In):
@@ -66,7 +66,7 @@ class EnsembleOut(Out):
     id: str
     project_id: str
     version: int
-    status: str = Field(description="queued | running | succeeded | failed | cancelled")
+    status: JobStatus
     is_current: bool
     posterior: dict[str, Any] = Field(description="With the chosen options, once it was tuned.")
     n_members: int
@@ -121,7 +121,7 @@ class PredictionOut(Out):
     id: str
     ensemble_id: str
     pool_id: str | None
-    status: str
+    status: JobStatus
     job_id: str
     n_rows: int | None
     items: list[dict[str, Any]] | None = Field(
@@ -153,9 +153,8 @@ class CurvePoint(Out):
 
 
 class LearningCurve(Out):
-    metric_set: str = Field(
-        description="evaluation | holdout | none: what the newest point was measured on. With none, look at "
-        "`metrics.estimate` of the points."
+    metric_set: Literal["evaluation", "holdout", "none"] = Field(
+        description="What the newest point was measured on. With none, look at `metrics.estimate` of the points."
     )
     points: list[CurvePoint]
 

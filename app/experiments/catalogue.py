@@ -14,7 +14,9 @@ router = APIRouter(prefix="/v1/catalog", tags=["experiments"], route_class=EdgeR
 @router.get("", summary="List the catalogue of models")
 def list_catalogue(context: CanRead[None], paging: Paged) -> Page[CatalogueItem]:
     after, limit = paging.after(str), paging.limit
-    ids = [each for each in sorted(CATALOGUE) if after is None or each > after[0]]
+    ids = sorted(CATALOGUE, reverse=paging.is_descending)
+    if after is not None:
+        ids = [each for each in ids if paging.beyond(each, after[0])]
     following = encode_cursor(ids[limit - 1]) if len(ids) > limit else None
     return Page(items=[_item(each) for each in ids[:limit]], next_cursor=following)
 

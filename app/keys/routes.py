@@ -6,12 +6,22 @@ from sqlalchemy import select
 from app.db.tables import ApiKey
 from app.db.types import database_time
 from app.errors import Forbidden, Malformed, NotFound
-from app.keys.schemas import KeyIn, KeyOut, NewKeyOut
-from app.web.auth import create_key
-from app.web.dependencies import CanAdminister, SecretRoute, is_id
+from app.keys.schemas import KeyIn, KeyOut, MeOut, NewKeyOut
+from app.web.auth import Caller, create_key
+from app.web.dependencies import CanAdminister, CanRead, EdgeRoute, SecretRoute, is_id
 from app.web.paging import Page, Paged, page_by_id
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=SecretRoute)
+of_caller = APIRouter(prefix="/v1/me", tags=["keys"], route_class=EdgeRoute)
+
+
+@of_caller.get("", summary="Who am I?")
+def get_me(context: CanRead[Caller]) -> MeOut:
+    """What the credential of this request may do and see: an API key's, or a session's token's. Without keys
+    (`BENSEMBLE_AUTH=false`) everybody is `anonymous`, with scope admin."""
+    caller = context.resource
+    seen = None if caller.project_ids is None else sorted(caller.project_ids)
+    return MeOut.of(caller, scopes=list(caller.scopes), project_ids=seen)
 
 
 @router.post("", status_code=201, operation_id="create_key", summary="Create an API key")

@@ -34,11 +34,21 @@ class KeyIn(In):
 class KeyOut(Out):
     id: str
     name: str
-    scopes: list[str]
+    scopes: list[Scope]
     project_ids: list[str] | None
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+
+
+class MeOut(Out):
+    """Whoever sends the credential of this request."""
+
+    name: str = Field(description="Of the key, or of the session whose token it is; also the annotator of its labels.")
+    scopes: list[Scope] = Field(description="As given to the key; each includes the lesser.")
+    project_ids: list[str] | None = Field(description="What it sees; null for everything.")
+    session_id: str | None = Field(description="Of a session's token, which sees that session and nothing else.")
+    expires_at: datetime | None
 
 
 class NewKeyOut(KeyOut):

@@ -46,11 +46,12 @@ def list_labels(
     format: Literal["json", "csv"] = "json",
     history: Annotated[bool, Query(description="Every event rather than the consensus of each row.")] = False,
 ) -> Any:
-    """The consensus of each row (majority of the latest of each annotator; a tie leaves it `open`), or with
-    `history=true` every event in order. Any label beats any number of skips. `format=csv` streams all of it, whatever
-    `limit` says; text that a spreadsheet would run as a formula (`=…`) gets a leading apostrophe, numbers never do."""
+    """The consensus of each row (majority of the latest of each annotator; a tie leaves it `open`), by pool and row, or
+    with `history=true` every event in order. Any label beats any number of skips. `format=csv` streams all of it,
+    whatever `limit` says; text that a spreadsheet would run as a formula (`=…`) gets a leading apostrophe, numbers
+    never do."""
     if format == "csv":
-        lines = label_lines(context.services, context.resource, history=history)
+        lines = label_lines(context.services, context.resource, paging.order, history=history)
         return StreamingResponse(
             lines, media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="labels.csv"'}
         )

@@ -1,11 +1,11 @@
 """Label events: said once, never changed; corrected by saying something newer."""
 
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from app.pools.schemas import Key, LabelValue
+from app.pools.schemas import Key, LabelValue, RowStatus
 from app.web.bodies.long import LongNotEmpty
 from app.web.fields import Annotator, Flag, In, Number, Out, Row, Storable
 from app.web.job_view import JobOut
@@ -53,9 +53,9 @@ class LabelOut(Out):
     row: int
     key: str
     annotator: str
-    action: str
+    action: Literal["label", "skip", "retract"]
     value: Any = None
-    source: str
+    source: Literal["pool", "api"] = Field(description="`pool`: it came with the rows.")
     lead_time: float | None
     created_at: datetime
     key_id: str | None = Field(description="The API key it came by; null of labels from before keys were recorded.")
@@ -72,6 +72,6 @@ class ConsensusOut(Out):
     pool_id: str
     row: int
     key: str
-    status: str = Field(description="unlabelled | labelled | open (a tie: it is ranked again) | skipped")
+    status: RowStatus
     value: Any = None
     n_annotators: int

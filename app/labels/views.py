@@ -13,7 +13,7 @@ from app.labels.schemas import ConsensusOut, LabelOut, LabelsOut
 from app.services import Services
 from app.web.csv import cell, lines
 from app.web.job_view import job_view
-from app.web.paging import Page, Paging, encode_cursor
+from app.web.paging import Order, Page, Paging, encode_cursor
 from app.web.waiting import First
 
 EXPORT_AT_ONCE = 1000  # events
@@ -34,8 +34,10 @@ def label_page(services: Services, session: Session, project: Project, paging: P
 
 def _events(services: Services, session: Session, project: Project, paging: Paging) -> Page[Any]:
     after, limit = paging.after(int), paging.limit
-    query = select(Label).where(Label.project_id == project.id, Label.seq > (after[0] if after else 0))
-    events = list(session.scalars(query.order_by(Label.seq).limit(limit + 1)))
+    query = select(Label).where(Label.project_id == project.id)
+    if after is not None:
+        query = query.where(paging.beyond(Label.seq, after[0]))
+    events = list(session.scalars(query.order_by(*paging.sorted_by(Label.seq)).limit(limit + 1)))
     keys = _keys(services, session, [(event.pool_id, event.row) for event in events[:limit]])
     items = [LabelOut.of(event, key=key) for event, key in zip(events[:limit], keys, strict=True)]
     return Page(items=items, next_cursor=encode_cursor(items[-1].seq) if len(events) > limit else None)
@@ -45,7 +47,10 @@ def _consensus(services: Services, session: Session, project: Project, paging: P
     after, limit = paging.after(str, int), paging.limit
     start = (after[0], after[1]) if after else None
     kind = project.task["kind"]
-    found = list(consensus.verdict_pages(session, project.id, kind=kind, after=start, limit=limit + 1))
+    pages = consensus.verdict_pages(
+        session, project.id, kind=kind, after=start, limit=limit + 1, is_descending=paging.is_descending
+    )
+    found = list(pages)
     more, found = len(found) > limit, found[:limit]
     keys = _keys(services, session, [(verdict.pool_id, verdict.row) for verdict in found])
     items = [ConsensusOut.of(verdict, key=key) for verdict, key in zip(found, keys, strict=True)]
@@ -61,13 +66,13 @@ def _keys(services: Services, session: Session, places: list[tuple[str, int]]) -
     return [found[place] for place in places]
 
 
-def label_lines(services: Services, project: Project, *, history: bool) -> Iterator[str]:
+def label_lines(services: Services, project: Project, order: Order, *, history: bool) -> Iterator[str]:
     """Page by page, each in a transaction of its own: none is open while the client reads."""
     fields = list((LabelOut if history else ConsensusOut).model_fields)
     yield lines([fields])
     page: Page[Any] | None = None
     while page is None or page.next_cursor is not None:
-        paging = Paging(cursor=page.next_cursor if page else None, limit=EXPORT_AT_ONCE)
+        paging = Paging(cursor=page.next_cursor if page else None, limit=EXPORT_AT_ONCE, order=order)
         with services.database.read() as session:
             page = label_page(services, session, project, paging, history=history)
         yield lines([cell(getattr(item, name)) for name in fields] for item in page.items)

@@ -10,6 +10,10 @@ from app.web.fields import Flag, In, Many, Name, Number, Out, Storable
 from app.web.job_view import JobOut
 
 Purpose = Literal["candidates", "evaluation", "task"]
+RowStatus = Annotated[
+    Literal["unlabelled", "labelled", "open", "skipped"],
+    Field(description="`open`: annotators disagree without a majority, and the row is ranked again."),
+]
 
 
 def _one_of(value: Any, parse: ValidatorFunctionWrapHandler) -> Any:
@@ -46,8 +50,8 @@ class PoolOut(Out):
     id: str
     project_id: str
     name: str
-    purpose: str
-    status: str = Field(description="empty | ingesting | ready | failed")
+    purpose: Purpose
+    status: Literal["empty", "ingesting", "ready", "failed"]
     n_rows: int
     n_labelled: int
     n_skipped: int
@@ -66,7 +70,7 @@ class ItemOut(Out):
     row: int
     key: str
     payload: JsonValue = None
-    status: str = Field(description="unlabelled | labelled | open (annotators disagree) | skipped")
+    status: RowStatus
     label: Any = None
     n_annotators: int = 0
     x: list[float] | None = Field(None, description="The features, if asked for with features=true.")

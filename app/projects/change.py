@@ -54,9 +54,9 @@ def _check(project: Project, values: dict[str, Any], settings: Settings) -> None
 
 
 def changes_page(session: Session, project_id: str, paging: Paging) -> Page[ProjectChangeOut]:
-    """Oldest first."""
-    after = paging.after(int)
-    query = select(ProjectChange).where(ProjectChange.project_id == project_id, ProjectChange.n > (after or (0,))[0])
-    found = list(session.scalars(query.order_by(ProjectChange.n).limit(paging.limit + 1)))
+    query = select(ProjectChange).where(ProjectChange.project_id == project_id)
+    if (after := paging.after(int)) is not None:
+        query = query.where(paging.beyond(ProjectChange.n, after[0]))
+    found = list(session.scalars(query.order_by(*paging.sorted_by(ProjectChange.n)).limit(paging.limit + 1)))
     items = [ProjectChangeOut.of(change) for change in found[: paging.limit]]
     return Page(items=items, next_cursor=encode_cursor(items[-1].n) if len(found) > paging.limit else None)

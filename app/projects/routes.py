@@ -52,5 +52,5 @@ def patch_project(project_id: str, context: CanWrite[Project], wanted: ProjectPa
 
 @router.get("/{project_id}/changes", summary="List a project's changes")
 def list_project_changes(project_id: str, context: CanRead[Project], paging: Paged) -> Page[ProjectChangeOut]:
-    """Oldest first: what was changed since the project was created, from what to what, and by which key."""
+    """What was changed since the project was created, from what to what, and by which key."""
     return changes_page(context.session, project_id, paging)

@@ -103,6 +103,30 @@ else:
     Task = one_of((Classification, Regression), "kind")
 
 
+_PRIOR_OUT: Any = Field(
+    default_factory=dict,
+    exclude_if=lambda prior: prior == {},
+    description="As it was named; null is maximum likelihood. Not there where nobody named one: it is normal then, or "
+    "learnt by methods that can.",
+)
+
+
+class ClassificationOut(Out):
+    kind: Literal["classification"]
+    classes: list[str]
+    prior: dict[str, Any] | None = _PRIOR_OUT
+
+
+class RegressionOut(Out):
+    kind: Literal["regression"]
+    outputs: int
+    noise: Literal["constant", "by_row"]
+    prior: dict[str, Any] | None = _PRIOR_OUT
+
+
+TaskOut = Annotated[ClassificationOut | RegressionOut, Field(discriminator="kind")]
+
+
 class Input(In):
     shape: list[Annotated[Whole, Field(ge=1, le=1_000_000)]] = Field(
         min_length=1, max_length=4, description="Of one row: [64], or [channels, height, width] for conv nets."
@@ -178,17 +202,21 @@ class ProjectPatch(In):
     )
 
 
+class InputOut(Out):
+    shape: list[int]
+
+
 class ProjectOut(Out):
     id: str
     name: str
-    task: dict[str, Any]
-    input: dict[str, Any]
+    task: TaskOut
+    input: InputOut
     model: dict[str, Any]
     posterior: dict[str, Any]
     holdout: float
     acquisition: dict[str, Any] | None = Field(description="Of rankings that name none; null: what goes with the task.")
     selection: dict[str, Any] | None
-    calibrate: bool | str
+    calibrate: bool | Literal["folds"]
     display: Display | None = Field(description="How items are shown to annotators; null: nothing was said of it.")
     current_ensemble_id: str | None
     is_pinned: bool

@@ -26,8 +26,14 @@ def run_due(database: Database, settings: Settings, queues: Sequence[str], handl
 def run_one(database: Database, settings: Settings, queues: Sequence[str], handlers: Mapping[str, str]) -> str | None:
     """One attempt of the oldest job that is due; its id."""
     with database.write() as session:
-        lease, crashes = INLINE_LEASE_SECONDS, settings.max_crashes
-        job = queue.claim(session, queues=queues, worker="inline", lease_seconds=lease, max_crashes=crashes)
+        job = queue.claim(
+            session,
+            queues=queues,
+            worker="inline",
+            lease_seconds=INLINE_LEASE_SECONDS,
+            max_crashes=settings.max_crashes,
+            max_attempts=settings.max_attempts,
+        )
     if job is None:
         return None
     context = JobContext(**queue.description(job), database=database, settings=settings, send=lambda _: None)

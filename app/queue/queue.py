@@ -122,6 +122,7 @@ def claim(
     worker: str,
     lease_seconds: float,
     max_crashes: int,
+    max_attempts: int = 5,
     clock: ColumnElement[datetime] = CLOCK,
 ) -> Job | None:
     """The oldest due job, or one whose worker fell silent. Silent ones that cannot go on are ended on the way."""
@@ -136,7 +137,8 @@ def claim(
         if job.status == "queued":
             job.status, job.dedup_key = "running", None
             job.token, job.attempts = job.token + 1, job.attempts + 1
-            job.worker, job.started_at = worker, now
+            job.worker, job.started_at, job.heartbeat_at = worker, now, now
+            job.max_attempts = max_attempts
             job.lease_expires_at = now + timedelta(seconds=lease_seconds)
             session.flush()
             return job
@@ -165,7 +167,8 @@ def beat(
     clock: ColumnElement[datetime] = CLOCK,
 ) -> bool:
     """Renew the lease; whether a cancel is requested."""
-    values: dict[str, Any] = {"lease_expires_at": database_time(session, clock) + timedelta(seconds=lease_seconds)}
+    now = database_time(session, clock)
+    values: dict[str, Any] = {"lease_expires_at": now + timedelta(seconds=lease_seconds), "heartbeat_at": now}
     if progress is not None:
         values["progress"] = progress
     return _write_fenced(session, job_id, token, values)
@@ -331,7 +334,7 @@ def retry(session: Session, job_id: str, *, clock: ColumnElement[datetime] = CLO
         raise NotRetryable(f"only a failed or cancelled job can be retried; this one is {job.status}")
     session.execute(delete(Job).where(Job.parent_id == job_id))  # it splits itself anew
     job.attempts, job.crashes, job.progress = 0, 0, None
-    job.started_at, job.finished_at = None, None
+    job.started_at, job.heartbeat_at, job.finished_at = None, None, None
     _queue_again(job, None, database_time(session, clock))
     session.flush()
     return job

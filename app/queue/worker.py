@@ -161,6 +161,7 @@ class Worker:
                 worker=self.name,
                 lease_seconds=self._settings.lease_seconds,
                 max_crashes=self._settings.max_crashes,
+                max_attempts=self._settings.max_attempts,
             )
 
     def _run(self, database: Database, child: ChildProcess, job: Job, claimed_at: float, stop: threading.Event) -> None:

@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, JsonValue, Tag
 from app.methods.schemas import AcquisitionSpec, SelectionSpec
 from app.web.bodies.long import Long
 from app.web.fields import In, Many, Number, Out, Seed, Storable, Whole
-from app.web.job_view import JobOut
+from app.web.job_view import JobOut, JobStatus
 
 
 class TargetPool(In):
@@ -99,7 +99,7 @@ class RankingOut(Out):
     ensemble_id: str | None
     round_id: str | None
     replay_of: str | None = Field(description="The ranking that this one makes again.")
-    status: str
+    status: JobStatus
     acquisition: dict[str, Any]
     selection: dict[str, Any]
     k: int

@@ -1,7 +1,7 @@
 """Rounds: a ranking handed out to annotators, item by item, until all are done."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
@@ -16,7 +16,7 @@ class RoundOut(Out):
     pool_id: str
     ranking_id: str
     ensemble_id: str | None = Field(description="The ensemble trained when the round was complete.")
-    status: str = Field(description="ranking | open | complete | closed")
+    status: Literal["ranking", "open", "complete", "closed"]
     overlap: int
     retrain: bool
     n_items: int

@@ -141,12 +141,19 @@ def list_trials(
     all of them, and no pages."""
     if format == "csv":
         columns = read_columns(context.services, session_id)
-        return Response(trials_csv(_trials(context.services, session_id), columns), media_type="text/csv")
+        every = _trials(context.services, session_id, is_descending=paging.is_descending)
+        return Response(trials_csv(every, columns), media_type="text/csv")
     after, limit = paging.after(int), paging.limit
-    found = _trials(context.services, session_id, after=after[0] if after is not None else 0, limit=limit + 1)
+    found = _trials(
+        context.services,
+        session_id,
+        after=after[0] if after is not None else None,
+        limit=limit + 1,
+        is_descending=paging.is_descending,
+    )
     following = encode_cursor(found[limit - 1].n) if len(found) > limit else None
     return Page[TrialOut](items=found[:limit], next_cursor=following)
 
 
-def _trials(services: Services, session_id: str, **page: int) -> list[TrialOut]:
+def _trials(services: Services, session_id: str, **page: Any) -> list[TrialOut]:
     return [trial_view(row, proposal) for row, proposal in read_trials(services, session_id, **page)]

@@ -19,15 +19,22 @@ NOT_AGAIN = "whether the best design still promised enough is not looked at agai
 
 
 def read_trials(
-    services: Services, session_id: str, *, after: int = 0, limit: int | None = None
+    services: Services,
+    session_id: str,
+    *,
+    after: int | None = None,
+    limit: int | None = None,
+    is_descending: bool = False,
 ) -> list[tuple[Observation, Proposal | None]]:
     query = (
         select(Observation, Proposal)
         .outerjoin(Proposal, Proposal.id == Observation.proposal_id)
-        .where(Observation.session_id == session_id, Observation.n > after)
-        .order_by(Observation.n)
+        .where(Observation.session_id == session_id)
+        .order_by(Observation.n.desc() if is_descending else Observation.n)
         .limit(limit)
     )
+    if after is not None:
+        query = query.where(Observation.n < after if is_descending else Observation.n > after)
     with services.database.read() as session:
         found: list[tuple[Observation, Proposal | None]] = [(row, proposal) for row, proposal in session.execute(query)]
     refresh(services, session_id, [row for row, _ in found])

@@ -125,7 +125,7 @@ class ProposalBase(Revised):
     session_id: str
     number: int
     client_id: str | None
-    status: str = Field(description="pending | observed | abandoned | stale")
+    status: Literal["pending", "observed", "abandoned", "stale"]
     design: dict[str, Any]
     eig: float = Field(description="Expected information gain in nats, beyond that of all pending designs.")
     se: StatedError
@@ -135,7 +135,7 @@ class ProposalBase(Revised):
     score: Result = Field(description="What was maximised: eig, or utility, for its cost.")
     cost: Result
     utility: Result
-    chosen: str = Field(description="best | tie | random")
+    chosen: Literal["best", "tie", "random"]
     runner_up: RunnerUpOut | None
     stop: StopOut
     revision: int = Field(description="The session's revision that it was made for.")

@@ -7,7 +7,7 @@ from pydantic import AliasChoices, Field, model_validator
 
 from app.experiments.schemas import Design
 from app.web.fields import In, Number, Out, Result, Seed, Whole
-from app.web.job_view import JobOut
+from app.web.job_view import JobOut, JobStatus
 
 PolicyName = Literal["adaptive", "random", "fixed", "staircase"]
 
@@ -55,7 +55,7 @@ class CurveOut(Out):
 class SimulationOut(Out):
     id: str
     experiment_id: str
-    status: str = Field(description="queued | running | succeeded | failed | cancelled")
+    status: JobStatus
     job_id: str
     request: dict[str, Any] = Field(description="With `rounds`, the older name of `trials`.")
     curves: list[CurveOut] | None = Field(description="One a policy, once succeeded.")

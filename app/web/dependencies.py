@@ -81,7 +81,8 @@ async def _resolved(request: Request, credentials: Credentials) -> Context[Any]:
 
 
 # The context of a route whose caller needs this scope. `CanRead[Pool]` resolves the pool that the path names, or
-# answers 404: other people's rows are not there. `CanRead[None]` is for routes that are about no single thing.
+# answers 404: other people's rows are not there. `CanRead[None]` is for routes that are about no single thing, and
+# `CanRead[Caller]` for one that is about whoever asks.
 CanRead = Annotated[Context[R], Depends(_resolved), "read"]
 CanLabel = Annotated[Context[R], Depends(_resolved), "label"]
 CanWrite = Annotated[Context[R], Depends(_resolved), "write"]
@@ -93,7 +94,7 @@ Resolve = Callable[[Request, HTTPAuthorizationCredentials | None], Context[Any]]
 def _resolver(endpoint: Callable[..., Any]) -> Resolve:
     asked = get_type_hints(endpoint, include_extras=True)["context"]
     (table,), scope = get_args(asked.__origin__), asked.__metadata__[-1]
-    find = _find_nothing if table is type(None) else _finder(table)
+    find = _OF_NO_ROW[table] if table in _OF_NO_ROW else _finder(table)
 
     def resolve(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Context[Any]:
         services: Services = request.app.state.services
@@ -108,6 +109,13 @@ def _resolver(endpoint: Callable[..., Any]) -> Resolve:
 def _find_nothing(session: Session, caller: Caller, path: dict[str, str]) -> None:
     if caller.session_id is not None:
         raise Forbidden("a session's token is good for that session's own addresses only; use an API key here")
+
+
+def _find_caller(session: Session, caller: Caller, path: dict[str, str]) -> Caller:
+    return caller
+
+
+_OF_NO_ROW: dict[type, Find] = {type(None): _find_nothing, Caller: _find_caller}
 
 
 def _finder(table: type[Base]) -> Find:

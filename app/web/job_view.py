@@ -1,7 +1,7 @@
 """Jobs as the API shows them, and the state of a thing as its job tells it."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
@@ -9,6 +9,8 @@ from sqlalchemy.orm import Session
 from app.db import jobs
 from app.db.tables import Job
 from app.web.fields import Out
+
+JobStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
 class ProgressOut(BaseModel):
@@ -25,15 +27,19 @@ class JobOut(Out):
     parent_id: str | None = Field(None, description="The job that this one is a part of.")
     kind: str
     queue: str
-    status: str = Field(description="queued | running | succeeded | failed | cancelled")
+    status: JobStatus
     progress: ProgressOut | None
     attempts: int
+    max_attempts: int = Field(description="After so many that failed it is given up; the setting of its worker.")
     cancel_requested: bool
     error: dict[str, Any] | None = Field(description="A problem object, once the job has failed or been tried again.")
     result: dict[str, Any] | None
     run_at: datetime
     created_at: datetime
     started_at: datetime | None
+    heartbeat_at: datetime | None = Field(
+        description="When its worker last said that it lives; null before the first attempt."
+    )
     finished_at: datetime | None
 
 

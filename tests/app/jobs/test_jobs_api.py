@@ -2,13 +2,15 @@
 
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from app.db.engine import Database
 from app.queue import queue
 from tests.app.conftest import Service
-from tests.app.working import wait_for
+from tests.app.working import add, wait_for
 
 
 @pytest.fixture
@@ -32,9 +34,29 @@ def test_a_job_is_listed_and_shown_with_its_progress(service: Service, job_id: s
         queue.beat(session, job.id, job.token, lease_seconds=60, progress=progress)
     told = service.get(f"/jobs/{job_id}")
     assert (told["status"], told["attempts"], told["progress"]) == ("running", 1, progress)
+    assert told["started_at"] < told["heartbeat_at"]
+    assert told["max_attempts"] == 5
     listed = service.get(f"/projects/{told['project_id']}/jobs?status=running")["items"]
     assert [item["id"] for item in listed] == [job_id]
     assert service.get(f"/projects/{told['project_id']}/jobs?status=failed")["items"] == []
+
+
+def test_a_job_says_when_its_worker_spoke_and_how_often_that_would_try(
+    database: Database, make_service: Callable[..., Service]
+) -> None:
+    service = make_service(database, max_attempts=2)
+    job_id = add(database, "noop")
+    assert service.get(f"/jobs/{job_id}")["heartbeat_at"] is None
+    with database.write() as session:
+        claimed = {"queues": ["score"], "worker": "w", "lease_seconds": 60, "max_crashes": 3, "max_attempts": 2}
+        job = queue.claim(session, **claimed)
+    assert job is not None
+    told = service.get(f"/jobs/{job_id}")
+    assert (told["attempts"], told["max_attempts"]) == (1, 2)
+    assert told["heartbeat_at"] == told["started_at"] is not None
+    with database.write() as session:
+        queue.fail(session, job_id, job.token, {"title": "no"}, retry_in=None)
+    assert service.post(f"/jobs/{job_id}/retry", None, 200)["heartbeat_at"] is None
 
 
 def test_a_waiting_job_is_cancelled_at_once_and_can_be_tried_again(service: Service, job_id: str) -> None:
