@@ -68,7 +68,7 @@ def make_problem(
     """The problem that these rows pose; with `like`, under the standardisation of another."""
     prior = checked_prior(prior)
     shape = tuple(whole(n, "an entry of input_shape") for n in (input_shape or data.x.shape[1:]))
-    dtype = data.x.dtype if data.x.dtype in (torch.float32, torch.float64) else torch.float32
+    dtype = _float_type(data.x)
     if like is not None:
         likelihood = standardised_like(likelihood, like.likelihood)
         if math.prod(shape) != math.prod(like.model.input_shape):
@@ -139,6 +139,14 @@ def joined(old: Data, new: Data) -> Data:
 def _tasks(data: Data) -> Tensor:
     none = torch.zeros(data.n_rows, dtype=torch.int64)
     return (none if data.task is None else data.task).to(data.x.device, torch.int64)
+
+
+def _float_type(x: Tensor) -> torch.dtype:
+    """Of the numbers to compute with: float32, where the rows are not float64 or whole numbers that it would round."""
+    if not (x.is_floating_point() or x.dtype == torch.bool) and x.numel():
+        lowest, highest = (int(bound) for bound in x.aminmax())
+        return torch.float64 if max(-lowest, highest) > 2**24 else torch.float32
+    return x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32
 
 
 def _scaling(x: Tensor, dtype: torch.dtype) -> Scaling:

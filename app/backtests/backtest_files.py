@@ -17,7 +17,7 @@ import numpy.typing as npt
 import bensemble_core as bc
 from app.projects.targets import LARGEST
 from app.rankings.rank_files import BAD_USAGE, file_kind
-from app.storage.readers import BadData, Columns, find_width, open_reader, unused_note
+from app.storage.readers import BadData, Columns, find_width, kept_apart, open_reader, unused_note
 from bensemble_core.backtesting.curves import LabelsSaved, StrategyCurve
 from bensemble_core.backtesting.labels_needed import ROUNDS, check_labels
 
@@ -98,7 +98,7 @@ def read_rows(path: Path, label: str) -> Rows:
         kind = file_kind(path, source.read(8))
         columns = Columns() if kind == "npy" else Columns(label=label)
         reader = open_reader(kind, source, width=find_width(kind, source, columns=columns), columns=columns)
-        batches = list(reader)
+        batches = list(kept_apart(reader))
     x = np.concatenate([batch.features for batch in batches])
     labels = _npy_labels(Path(label), len(x)) if kind == "npy" else [y for batch in batches for y in batch.labels or ()]
     kept = [i for i, value in enumerate(labels) if value is not None]

@@ -96,7 +96,9 @@ async def put_data(
     header, or NDJSON. Features are the list column `x`, or all other numeric columns in order. `key`, `label` and
     `payload` name the columns of that meaning (by default those words, if there are such columns). The first rows are
     checked before the answer; the rest by the job, and the pool is `ready` when it has succeeded. `notes` in the job's
-    `result` name the columns that were not used. Nothing of a file with a mistake is kept."""
+    `result` name the columns that were not used. Features are kept as float32: a column whose values would no longer
+    differ, such as timestamps of some minutes, is a mistake; subtract its mean. Nothing of a file with a mistake is
+    kept."""
     project = await run_in_threadpool(_project_for_file, context)
     upload = await receive_file(
         context.services,

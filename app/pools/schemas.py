@@ -37,7 +37,9 @@ class PoolIn(In):
         "(neural_process): each such pool is one, and the candidate pools together are the one that is predicted.",
     )
     rows: Long[Many[Number]] | None = Field(
-        None, description="Features, one list a row. Leave out to send a file with PUT /v1/pools/{id}/data."
+        None,
+        description="Features, one list a row, kept as float32: subtract the mean of a column of timestamps. Leave out "
+        "to send a file with PUT /v1/pools/{id}/data.",
     )
     keys: Long[Key] | None = Field(None, description="Your own name for each row; distinct. Default: the row number.")
     payloads: Long[JsonValue] | None = Field(None, description="Anything to show an annotator: a text, a URL, …")

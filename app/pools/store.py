@@ -12,7 +12,7 @@ from app.events import PoolStored, publish
 from app.projects.targets import parse_label, row_width
 from app.services import Services
 from app.storage.pools import PoolWriter
-from app.storage.readers import BadData, Batch
+from app.storage.readers import BadData, Batch, kept_apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,8 @@ def write_pool(
     width, shard_bytes = row_width(project.input), services.settings.shard_bytes
     with PoolWriter(services.objects, prefix, width=width, shard_bytes=shard_bytes) as writer:
         n_rows = 0
-        for batch in batches:
+        # rows to be measured on are scaled as the others are, and may lie closer together
+        for batch in batches if purpose == "evaluation" else kept_apart(batches):
             writer.add(batch)
             labels += given_labels(project.task, batch, n_rows)
             n_rows += len(batch)

@@ -4,7 +4,7 @@ From outside use the names below; each format has a file, and `plan` decides whi
 """
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import BinaryIO
 
@@ -33,11 +33,13 @@ __all__ = [
     "check_head",
     "find_width",
     "inline_batch",
+    "kept_apart",
     "kind_of",
     "open_reader",
     "unused_note",
 ]
 
+FEWEST_SPREAD = 20  # rows: fewer may lie close together in a column that other pools spread out
 WIDEST = 1_000_000  # features of a row of which nobody has said how many
 READERS: dict[Kind, OpenReader] = {
     "npy": open_npy,
@@ -100,6 +102,18 @@ def check_head(
             if seen >= max_rows:
                 break
     return reader.n_rows
+
+
+def kept_apart(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The same batches; BadData after the last one where float32 does not keep the values of a column apart."""
+    n_rows, found = 0, None
+    for batch in batches:
+        n_rows += len(batch)
+        if batch.rounding is not None:
+            found = batch.rounding if found is None else found.joined(batch.rounding)
+        yield batch
+    if found is not None and n_rows >= FEWEST_SPREAD:
+        found.refuse_lost()
 
 
 def _open(kind: Kind, request: Request) -> Reader:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.storage.errors import BadData
+from app.storage.readers.rounding import Rounding
 
 Features = NDArray[np.float32]
 Label = str | float | list[float] | None
@@ -25,6 +26,7 @@ class Batch:
     keys: list[str] | None = None
     labels: list[Label] | None = None
     payloads: list[bytes | None] | None = None
+    rounding: Rounding | None = None
 
     def __len__(self) -> int:
         return len(self.features)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from app.storage.errors import BadData, bad_feature, bad_row
-from app.storage.readers.batch import Batch, Features, Reader, Request
+from app.storage.readers.batch import Batch, Reader, Request
 from app.storage.readers.plan import ColumnType, Plan, check_count, plan_columns, refuse_repeats
 from app.storage.readers.tables import table_batch
 from app.storage.readers.values import as_features
@@ -84,7 +84,7 @@ def _texts(part: pa.RecordBatch, name: str) -> list[str]:
     return found
 
 
-def _features(part: pa.RecordBatch, plan: Plan, row: int) -> Features:
+def _features(part: pa.RecordBatch, plan: Plan, row: int) -> Batch:
     cells = pa.concat_arrays([part.column(name) for name in plan.features])  # column after column
     try:
         values = cells.cast(pa.float64())

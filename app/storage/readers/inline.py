@@ -1,12 +1,13 @@
 """Rows that are Python lists already: the body of a JSON request, or lines of NDJSON."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from app.storage.errors import BadData, WrongWidth, bad_feature, bad_row
-from app.storage.readers.batch import Batch, Features
+from app.storage.readers.batch import Batch
 from app.storage.readers.values import as_features, as_key, as_label, as_payload
 
 
@@ -25,8 +26,8 @@ def inline_batch(
     for name, given in (("keys", keys), ("labels", labels), ("payloads", payloads)):
         if given is not None and len(given) != len(rows):
             raise BadData(f"There are {len(rows)} rows but {len(given)} {name}; give one for each row.", column=name)
-    return Batch(
-        features=_features(rows, width, first_row, names),
+    return replace(
+        _features(rows, width, first_row, names),
         keys=None if keys is None else [as_key(v, first_row + i, "key") for i, v in enumerate(keys)],
         labels=None if labels is None else [as_label(v, first_row + i, "label") for i, v in enumerate(labels)],
         payloads=None
@@ -35,7 +36,7 @@ def inline_batch(
     )
 
 
-def _features(rows: Sequence[Any], width: int, first_row: int, names: Sequence[str] | None) -> Features:
+def _features(rows: Sequence[Any], width: int, first_row: int, names: Sequence[str] | None) -> Batch:
     try:
         values = np.array(rows)
     except (ValueError, OverflowError, RecursionError):  # ragged

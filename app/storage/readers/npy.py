@@ -98,7 +98,7 @@ def _blocks(request: Request, header: Header) -> Iterator[Batch]:
     for first in range(0, n_rows, block_rows):
         block = np.empty((min(block_rows, n_rows - first), request.width), dtype=header.dtype)
         _read_into(request, block)
-        yield Batch(features=as_features(block, first))
+        yield as_features(block, first)
 
 
 def _fortran_blocks(request: Request, header: Header) -> Iterator[Batch]:
@@ -111,7 +111,7 @@ def _fortran_blocks(request: Request, header: Header) -> Iterator[Batch]:
         for position, column in enumerate(columns):
             request.source.seek(header.offset + (position * n_rows + first) * item)
             _read_into(request, block[column])
-        yield Batch(features=as_features(block.T, first))
+        yield as_features(block.T, first)
 
 
 def _read_into(request: Request, block: NDArray[Any]) -> None:

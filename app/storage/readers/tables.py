@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from app.storage.errors import BadData, WrongWidth, bad_row
-from app.storage.readers.batch import Batch, Features, Request
+from app.storage.readers.batch import Batch, Request
 from app.storage.readers.plan import ColumnType, Plan, check_count, plan_columns, refuse_repeats
 from app.storage.readers.values import as_features, as_key, as_label, as_payload
 
@@ -77,10 +78,8 @@ def batches_of(table: pa.RecordBatch, plan: Plan, request: Request, first_row: i
         yield table_batch(_features(part, plan, request, row), row, plan, request, partial(_python, part, row))
 
 
-def table_batch(
-    features: Features, row: int, plan: Plan, request: Request, values: Callable[[str], list[Any]]
-) -> Batch:
-    """Rows from `row` on; `values` gives a column's."""
+def table_batch(features: Batch, row: int, plan: Plan, request: Request, values: Callable[[str], list[Any]]) -> Batch:
+    """Features of the rows from `row` on, with what else they have; `values` gives a column's."""
     keys = labels = payloads = None
     if (name := plan.key) is not None:
         keys = [as_key(value, row + i, name) for i, value in enumerate(values(name))]
@@ -89,10 +88,10 @@ def table_batch(
     if (name := plan.payload) is not None:
         limit = request.limits.max_payload_bytes
         payloads = [as_payload(value, row + i, name, limit, is_text=True) for i, value in enumerate(values(name))]
-    return Batch(features=features, keys=keys, labels=labels, payloads=payloads)
+    return replace(features, keys=keys, labels=labels, payloads=payloads)
 
 
-def _features(part: pa.RecordBatch, plan: Plan, request: Request, row: int) -> Features:
+def _features(part: pa.RecordBatch, plan: Plan, request: Request, row: int) -> Batch:
     if plan.is_list:
         values, lengths = _flattened(part.column("x"), row)
         wrong = np.flatnonzero(lengths != request.width)

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.storage.errors import bad_feature, bad_row
-from app.storage.readers.batch import Features, Label
+from app.storage.readers.batch import Batch, Features, Label
+from app.storage.readers.rounding import Rounding
 
 MAX_KEY_BYTES = 1024
 MAX_DEPTH = 100  # of a payload
@@ -23,8 +24,8 @@ MAX_DEPTH = 100  # of a payload
 FLOAT_MAX = sys.float_info.max
 
 
-def as_features(values: NDArray[Any], first_row: int, names: Sequence[str] | None = None) -> Features:
-    """[n, width] numbers of any real type to contiguous float32, all finite."""
+def as_features(values: NDArray[Any], first_row: int, names: Sequence[str] | None = None) -> Batch:
+    """[n, width] numbers of any real type to contiguous float32, all finite; nothing but features yet."""
     with np.errstate(over="ignore"):
         features: Features = np.ascontiguousarray(values, dtype=np.float32)
     finite = np.isfinite(features)
@@ -35,7 +36,7 @@ def as_features(values: NDArray[Any], first_row: int, names: Sequence[str] | Non
         too_large = f"{came} is too large for float32 (at most 3.4e38); rescale."
         not_finite = f"a finite number is needed, this is {came}; fill or drop it."
         raise bad_feature(first_row + row, name, too_large if np.isfinite(came) else not_finite)
-    return features
+    return Batch(features=features, rounding=Rounding.of(values, features, names))
 
 
 def as_key(value: object, row: int, column: str) -> str:

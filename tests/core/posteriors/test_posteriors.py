@@ -155,6 +155,17 @@ def test_standardised_fits_do_not_depend_on_the_units_of_the_data() -> None:
     torch.testing.assert_close(theirs.variances, ours.variances * 200**2, rtol=1e-6, atol=0)
 
 
+def test_whole_numbers_that_float32_would_round_are_told_apart() -> None:
+    seconds = torch.arange(60)[:, None]
+    y = (seconds[:, 0] > 30).long()
+    fit = lambda x: bc.fit("map", {"name": "mlp", "hidden": [8]}, (x, y), likelihood="categorical", epochs=200)  # noqa: E731
+    fitted = fit(1_700_000_000 + seconds)
+    assert fitted.problem.dtype == torch.float64
+    assert fit(seconds).problem.dtype == torch.float32
+    found = fitted.sample(1).predict((1_700_000_000 + seconds).numpy())
+    assert (found.logits[0].argmax(-1) == y).float().mean() > 0.95
+
+
 def test_learnt_noise_converges_to_the_residual_standard_deviation() -> None:
     x, y = regression(200, noise=0.7)
     options = {"epochs": 1500, "lr": 0.05, "batch_size": 1000}
