@@ -72,9 +72,13 @@ def get_posterior(
     n: Annotated[int, Query(ge=2, le=10_000, description="How many samples, or points of a marginal.")] = 200,
     seed: Annotated[int, Query(ge=0, lt=2**63, description="Of the samples.")] = 0,
     mass: Annotated[float, Query(gt=0, lt=1, description="Inside the shortest interval (HDI) of a marginal.")] = 0.95,
+    after: Annotated[
+        int | None,
+        Query(ge=0, le=10_000, description="Of the first so many trials only; 0: before any. Default: of all."),
+    ] = None,
 ) -> PosteriorOut:
     """Means, standard deviations, quantiles and covariance; as points with weights, draws or marginal densities too."""
-    return read_posterior(context.services, session_id, form, n=n, seed=seed, mass=mass)
+    return read_posterior(context.services, session_id, form, n=n, seed=seed, mass=mass, after=after)
 
 
 @router.get("/eig", responses=problems(409), summary="Get the information that designs promise")

@@ -22,18 +22,23 @@ def _read(services: Services, session_id: str) -> tuple[State, design.Experiment
     return sessions.settle(None, lambda: read_session(services, session_id))
 
 
-def read_posterior(services: Services, session_id: str, form: Form, *, n: int, seed: int, mass: float) -> PosteriorOut:
+def read_posterior(
+    services: Services, session_id: str, form: Form, *, n: int, seed: int, mass: float, after: int | None
+) -> PosteriorOut:
     try:
         with design.limited(LONGEST * services.settings.design_seconds):
-            return _posterior(services, session_id, form, n=n, seed=seed, mass=mass)
+            return _posterior(services, session_id, form, n=n, seed=seed, mass=mass, after=after)
     except design.TooMuchWork as error:
         raise Conflict(f"the posterior of this session: {error}") from error
 
 
-def _posterior(services: Services, session_id: str, form: Form, *, n: int, seed: int, mass: float) -> PosteriorOut:
+def _posterior(
+    services: Services, session_id: str, form: Form, *, n: int, seed: int, mass: float, after: int | None
+) -> PosteriorOut:
     state, experiment = _read(services, session_id)
+    observed = state.observed[:after]
     with refusals():
-        belief = experiment.posterior(state.observations)
+        belief = experiment.posterior([*state.prior, *observed])
         start = experiment.posterior(state.prior).log_evidence
         covariance = belief.covariance().tolist()
         rows = zip(belief.names, covariance, strict=True)
@@ -46,7 +51,7 @@ def _posterior(services: Services, session_id: str, form: Form, *, n: int, seed:
             extra["marginals"] = _marginals(belief, n, mass)
         return PosteriorOut(
             session_id=session_id,
-            n=len(state.observed),
+            n=len(observed),
             revision=state.revision,
             method=belief.method,
             posterior=design.summary(belief),

@@ -257,7 +257,7 @@ class MarginalOut(Out):
 
 class PosteriorOut(Revised):
     session_id: str
-    n: int = Field(description="Observations of the session.")
+    n: int = Field(description="Observations of the session that it is of.")
     method: str = Field(description="grid | listed | particles | gaussian")
     posterior: dict[str, ParameterOut]
     covariance: dict[str, dict[str, Result]]
