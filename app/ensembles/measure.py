@@ -15,6 +15,7 @@ from app.queue.context import JobContext, storable
 from app.services import Services
 
 MEASURED_AT_ONCE = 8192
+N_BINS = 10  # of a reliability diagram: few enough to hold some rows each
 UNCALIBRATED = ("nll", "ece", "brier", "crps")  # what a scale changes
 
 
@@ -56,7 +57,7 @@ def measure_rows(
         }
     calibration = calibrated.ensemble.calibration
     raw = replace(calibrated.ensemble, calibration=None)
-    before, evaluation = bc.metrics.Evaluation(), bc.metrics.Evaluation()
+    before, evaluation = bc.metrics.Evaluation(), bc.metrics.Evaluation(n_bins=N_BINS)
     done = 0
     for part in labels.measure:
         for start in range(0, len(part.rows), MEASURED_AT_ONCE):
@@ -79,6 +80,9 @@ def measure_rows(
         metrics["uncalibrated"] = {name: value for name, value in before.result().items() if name in UNCALIBRATED}
     if project.task["kind"] == "classification":
         metrics |= _by_class(evaluation.by_class(), project.task["classes"])
+        metrics["reliability"] = _reliability(evaluation.reliability())
+    else:
+        metrics["coverage"] = _coverage(evaluation.coverage_curve())
     if labels.measured_on == "holdout" and labels.n_measure < FEW:
         metrics["warning"] = (
             f"Measured on only {labels.n_measure} held-out rows; add a pool with purpose 'evaluation' to trust this."
@@ -94,3 +98,14 @@ def _by_class(found: "bc.metrics.ClassMetrics", names: list[str]) -> dict[str, A
     if found.confusion is not None:
         told["confusion"] = {"classes": names, "counts": found.confusion.tolist()}
     return told
+
+
+def _reliability(found: "bc.metrics.Reliability") -> list[dict[str, Any]]:
+    """Without empty bins."""
+    columns = zip(found.confidence.tolist(), found.accuracy.tolist(), found.count.tolist(), strict=True)
+    return [{"confidence": sure, "accuracy": right, "n": int(n)} for sure, right, n in columns if n]
+
+
+def _coverage(found: "bc.metrics.Reliability") -> list[dict[str, Any]]:
+    pairs = zip(found.confidence.tolist(), found.accuracy.tolist(), strict=True)
+    return [{"expected": level, "observed": share} for level, share in pairs]

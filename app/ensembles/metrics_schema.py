@@ -7,12 +7,12 @@ from typing_extensions import TypedDict
 
 from app.web.fields import Result
 
-BY_CLASS = ("classes", "confusion")  # what is long, and shown for one ensemble at a time
+LONG = ("classes", "confusion", "reliability", "coverage")  # shown for one ensemble at a time
 
 
-def without_classes(metrics: dict[str, Any]) -> dict[str, Any]:
+def without_long(metrics: dict[str, Any]) -> dict[str, Any]:
     """For lists, which would grow by kilobytes an entry."""
-    return {name: value for name, value in metrics.items() if name not in BY_CLASS}
+    return {name: value for name, value in metrics.items() if name not in LONG}
 
 
 class ClassFigures(TypedDict):
@@ -26,6 +26,21 @@ class ClassFigures(TypedDict):
 class Confusion(TypedDict):
     classes: list[str]
     counts: Annotated[list[list[int]], Field(description="counts[i][j]: rows of classes[i] predicted as classes[j].")]
+
+
+class ReliabilityBin(TypedDict):
+    """Rows whose predicted class had about the same probability."""
+
+    confidence: Annotated[float, Field(description="Mean probability of the predicted class.")]
+    accuracy: Annotated[float, Field(description="Share of these rows that are of the predicted class.")]
+    n: int
+
+
+class CoveragePoint(TypedDict):
+    """A central interval of the predicted numbers."""
+
+    expected: Annotated[float, Field(description="Probability inside, by the prediction: .1 to .9.")]
+    observed: Annotated[float, Field(description="Share of the targets inside.")]
 
 
 class Figure(TypedDict):
@@ -119,8 +134,13 @@ class Metrics(TypedDict, total=False):
     ]
     classes: Annotated[dict[str, ClassFigures], Field(description="By the name of the class.")]
     confusion: Annotated[Confusion, Field(description="Absent above 50 classes.")]
+    reliability: Annotated[
+        list[ReliabilityBin],
+        Field(description="10 bins of equal width by the probability of the predicted class; empty ones are left out."),
+    ]
     rmse: Result
     crps: Result
+    coverage: Annotated[list[CoveragePoint], Field(description="Numbers only.")]
     calibration: Annotated[CalibrationFigures, Field(description="Absent where none was asked for.")]
     uncalibrated: Annotated[
         Uncalibrated,

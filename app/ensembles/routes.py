@@ -18,6 +18,7 @@ from app.ensembles.request import request_training
 from app.ensembles.schemas import (
     CurrentIn,
     EnsembleOut,
+    EvaluationOut,
     LearningCurve,
     PredictionIn,
     PredictionJobOut,
@@ -29,6 +30,7 @@ from app.ensembles.schemas import (
 from app.ensembles.views import (
     AT_ONCE,
     ensemble_view,
+    evaluation_view,
     learning_curve,
     prediction_job_view,
     prediction_page,
@@ -69,6 +71,13 @@ def list_ensembles(project_id: str, context: CanRead[Project], paging: Paged) ->
 @router.get("/ensembles/{ensemble_id}", summary="Get an ensemble")
 def get_ensemble(ensemble_id: str, context: CanRead[Ensemble]) -> EnsembleOut:
     return ensemble_view(context.session, context.resource)
+
+
+@router.get("/ensembles/{ensemble_id}/evaluation", responses=problems(409), summary="Get how an ensemble does by class")
+def get_evaluation(ensemble_id: str, context: CanRead[Ensemble]) -> EvaluationOut:
+    """What to draw of an ensemble: confusion matrix, precision and recall by class, and how far its probabilities can
+    be trusted: a reliability diagram of classes, the coverage of intervals of numbers."""
+    return evaluation_view(context.session, context.resource)
 
 
 @router.get(

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from app.ensembles.metrics_schema import Metrics
+from app.ensembles.metrics_schema import Confusion, CoveragePoint, Metrics, ReliabilityBin
 from app.methods.schemas import PosteriorSpec, as_json_or_none
 from app.projects.schemas import CALIBRATE, Calibrate
 from app.web.bodies.long import Long
@@ -79,8 +79,8 @@ class EnsembleOut(Out):
     watermark: int | None = Field(description="Number of the newest label event it saw.")
     snapshot_hash: str | None = Field(description="SHA-256 over exactly the rows and labels it saw.")
     metrics: Metrics | None = Field(
-        description="How well it does, with standard errors, `accuracy_se` and the like. `classes` and `confusion` are "
-        "left out of lists, the learning curve and jobs."
+        description="How well it does, with standard errors, `accuracy_se` and the like. `classes`, `confusion`, "
+        "`reliability` and `coverage` are left out of lists, the learning curve and jobs."
     )
     diagnostics: DiagnosticsOut | None = Field(description="Null of a method that does not tell.")
     log_evidence: Result = Field(
@@ -97,6 +97,34 @@ class EnsembleOut(Out):
     seconds: float | None
     error: dict[str, Any] | None
     created_at: datetime
+
+
+class ClassRow(Out):
+    """Of one class; null where there is nothing to divide by."""
+
+    name: str
+    precision: Result
+    recall: Result
+    n: int = Field(description="Rows of this class.")
+
+
+class EvaluationOut(Out):
+    """What figures of an ensemble are drawn from, measured when it was trained."""
+
+    ensemble_id: str
+    version: int
+    measured_on: Literal["evaluation", "holdout", "none"]
+    n: int = Field(description="Rows measured on.")
+    confusion: Confusion | None = Field(description="Classes only; null above 50 classes.")
+    classes: list[ClassRow] | None = Field(description="Classes only, in the order of the task.")
+    reliability: list[ReliabilityBin] | None = Field(
+        description="Classes only: 10 bins of equal width by the probability of the predicted class, empty ones left "
+        "out. Well calibrated: confidence and accuracy are alike."
+    )
+    coverage: list[CoveragePoint] | None = Field(
+        description="Numbers only: central intervals of 10 % to 90 %, and the share of targets inside each."
+    )
+    note: str | None = Field(description="What to keep in mind, or why a part is null.")
 
 
 class TrainingOut(Out):

@@ -15,7 +15,7 @@ from app.ensembles.calibrate import Calibrated, calibrate_ensemble
 from app.ensembles.collect_labels import Snapshot, collect_labels, gather, sample_unlabelled
 from app.ensembles.keep_progress import ProgressKeeper, trial_json
 from app.ensembles.measure import measure, measure_rows
-from app.ensembles.metrics_schema import without_classes
+from app.ensembles.metrics_schema import without_long
 from app.ensembles.retrospect import look_back
 from app.ensembles.self_report import self_report
 from app.errors import Malformed
@@ -95,7 +95,7 @@ def train_ensemble(job: JobContext) -> None:
         retrospect=looked,
         seconds=time.monotonic() - started,
     )
-    outcome = {"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": without_classes(metrics), **compiled}
+    outcome = {"ensemble_id": ensemble.id, "version": ensemble.version, "metrics": without_long(metrics), **compiled}
     if sampled.notes:
         outcome["notes"] = list(sampled.notes)
     with job.finish(outcome) as session:

@@ -9,16 +9,19 @@ from sqlalchemy.orm import Session
 import bensemble_core as bc
 from app.db import projects
 from app.db.tables import Ensemble, EnsembleResult, Prediction, PredictionResult, Project
-from app.ensembles.metrics_schema import without_classes
+from app.ensembles.metrics_schema import without_long
 from app.ensembles.predict import read_predictions
 from app.ensembles.schemas import (
+    ClassRow,
     CurvePoint,
     EnsembleOut,
+    EvaluationOut,
     LearningCurve,
     PredictionJobOut,
     PredictionOut,
     TrainingOut,
 )
+from app.errors import Conflict
 from app.services import Services
 from app.web.job_view import job_state, view_of_job
 from app.web.paging import encode_cursor
@@ -26,7 +29,7 @@ from app.web.paging import encode_cursor
 
 def ensemble_view(session: Session, ensemble: Ensemble, *, in_list: bool = False) -> EnsembleOut:
     result = session.get(EnsembleResult, ensemble.id)
-    shorter = {"metrics": without_classes(result.metrics)} if in_list and result is not None else {}
+    shorter = {"metrics": without_long(result.metrics)} if in_list and result is not None else {}
     status, error = job_state(session, ensemble.job_id, result is not None)
     project = session.get_one(Project, ensemble.project_id)
     return EnsembleOut.of(
@@ -37,6 +40,34 @@ def ensemble_view(session: Session, ensemble: Ensemble, *, in_list: bool = False
         n_members=(result or ensemble).n_members,
         error=error,
         **shorter,
+    )
+
+
+NOT_MEASURED = "Trained before {what} measured; train again to see it."
+
+
+def evaluation_view(session: Session, ensemble: Ensemble) -> EvaluationOut:
+    result = session.get(EnsembleResult, ensemble.id)
+    if result is None:
+        raise Conflict(f"this ensemble is not trained; look at its job {ensemble.job_id}")
+    metrics, task = result.metrics, session.get_one(Project, ensemble.project_id).task
+    notes = [metrics["warning"]] if "warning" in metrics else []
+    is_measured = metrics["measured_on"] != "none"
+    if is_measured and task["kind"] == "classification" and "reliability" not in metrics:
+        notes.append(NOT_MEASURED.format(what="reliability was"))
+    if is_measured and task["kind"] == "regression" and "coverage" not in metrics:
+        notes.append(NOT_MEASURED.format(what="coverage was"))
+    by_name = metrics.get("classes")
+    return EvaluationOut(
+        ensemble_id=ensemble.id,
+        version=ensemble.version,
+        measured_on=metrics["measured_on"],
+        n=metrics["n"],
+        confusion=metrics.get("confusion"),
+        classes=None if by_name is None else [ClassRow(name=name, **by_name[name]) for name in task["classes"]],
+        reliability=metrics.get("reliability"),
+        coverage=metrics.get("coverage"),
+        note=" ".join(notes) or None,
     )
 
 
@@ -70,7 +101,7 @@ def learning_curve(session: Session, project_id: str) -> LearningCurve:
         .order_by(Ensemble.version)
     )
     points = [
-        CurvePoint.of(result, ensemble, metrics=with_errors(without_classes(result.metrics)), control=control or [])
+        CurvePoint.of(result, ensemble, metrics=with_errors(without_long(result.metrics)), control=control or [])
         for ensemble, result, control in session.execute(query)
     ]
     measured = points[-1].metrics.get("measured_on", "none") if points else "none"

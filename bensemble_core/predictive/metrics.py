@@ -21,6 +21,7 @@ from bensemble_core.predictive.by_class import by_class as by_class
 from bensemble_core.predictive.predictive import CategoricalPredictive, GaussianPredictive, Predictive, Values
 
 N_BINS = 15  # of confidence, in `ece` and `reliability`
+N_LEVELS = 9  # of central intervals, 10 % to 90 %, in an evaluation's coverage
 
 
 def accuracy(predictive: CategoricalPredictive, y: Values) -> float:
@@ -103,12 +104,10 @@ def coverage_curve(predictive: GaussianPredictive, y: Values, *, n_levels: int =
 
     On the diagonal for a calibrated forecast (Kuleshov et al. 2018); below it for one that is too sure.
     """
-    levels = torch.arange(1, _counted(n_levels, "n_levels") + 1, dtype=torch.float64) / (n_levels + 1)
-    depth = (2 * predictive.cdf(y).double().flatten().cpu() - 1).abs()  # y is on the edge of the interval of this level
-    _require_rows(depth.numel())
-    inside = torch.searchsorted(depth.sort().values, levels, right=True)
-    count = torch.full_like(levels, depth.numel())
-    return Reliability(count=count, confidence=levels, accuracy=inside / count)
+    inside = _inside(predictive, y, _counted(n_levels, "n_levels"))
+    n_values = math.prod(predictive.means.shape[1:])
+    _require_rows(n_values)
+    return _coverage(inside, n_values)
 
 
 def sharpness(predictive: GaussianPredictive) -> float:
@@ -209,12 +208,15 @@ class Evaluation:
     """`evaluate` for a pool that comes in chunks: sums in float64, nothing of a chunk is kept."""
 
     level: float | None = None  # of intervals, for numbers
+    n_bins: int = N_BINS  # of `reliability`, for classes; those of `ece` are always 15
     family: str | None = None
     n: int = 0
     n_values: int = 0  # rows × outputs
     sums: dict[str, float] = field(default_factory=dict)
     squares: dict[str, float] = field(default_factory=dict)  # of a row's mean over outputs
     bins: Tensor = field(default_factory=lambda: torch.zeros(3, N_BINS, dtype=torch.float64))
+    wide_bins: Tensor | None = None  # [3, n_bins], where these are not those of `ece`
+    inside: Tensor = field(default_factory=lambda: torch.zeros(N_LEVELS, dtype=torch.float64))
     counts: ClassCounts = field(default_factory=ClassCounts)
 
     def add(self, predictive: Predictive, y: Values) -> None:
@@ -223,11 +225,15 @@ class Evaluation:
         with torch.no_grad():
             if isinstance(predictive, CategoricalPredictive):
                 self.bins = self.bins + _calibration(predictive, y)
+                if self.n_bins != N_BINS:
+                    found = _calibration(predictive, y, self.n_bins)
+                    self.wide_bins = found if self.wide_bins is None else self.wide_bins + found
                 self.counts.add(predictive, y)
                 rows = {"accuracy": _hits(predictive, y), "brier": _brier_rows(predictive, y)}
             else:
                 squares = (predictive.mean() - predictive.targets(y)).square()
                 rows = {"rmse": squares, "crps": crps_rows(predictive, y)}
+                self.inside = self.inside + _inside(predictive, y, N_LEVELS)
                 if self.level is not None:
                     rows["coverage"] = _covered(predictive, y, self.level)
                     rows["width"] = _widths(predictive, self.level)
@@ -266,10 +272,16 @@ class Evaluation:
         return found
 
     def reliability(self) -> Reliability:
-        """The bins behind `ece`, of class predictions."""
+        """`n_bins` bins of confidence, of class predictions; by default those behind `ece`."""
         if self.family != "categorical":
             raise InvalidData("reliability bins are of class predictions; this evaluation holds none")
-        return _reliability(self.bins)
+        return _reliability(self.bins if self.wide_bins is None else self.wide_bins)
+
+    def coverage_curve(self) -> Reliability:
+        """Levels .1, …, .9 of central intervals against the share of targets inside each, of predicted numbers."""
+        if self.family != "gaussian":
+            raise InvalidData("coverage of intervals is of predicted numbers; this evaluation holds none")
+        return _coverage(self.inside, self.n_values)
 
     def by_class(self) -> ClassMetrics:
         """Confusion matrix, precision, recall and AUROC, of class predictions."""
@@ -302,6 +314,21 @@ def _covered(predictive: GaussianPredictive, y: Values, level: float) -> Tensor:
     """By the distribution function, where no quantile has to be searched: [N] or [N, T]."""
     below = predictive.cdf(y).double()
     return (below - 0.5).abs() <= 0.5 * _checked(level)
+
+
+def _levels(n_levels: int) -> Tensor:
+    return torch.arange(1, n_levels + 1, dtype=torch.float64) / (n_levels + 1)
+
+
+def _inside(predictive: GaussianPredictive, y: Values, n_levels: int) -> Tensor:
+    """How many targets lie inside the central interval of each level: [L] float64."""
+    depth = (2 * predictive.cdf(y).double().flatten().cpu() - 1).abs()  # y is on the edge of the interval of this level
+    return torch.searchsorted(depth.sort().values, _levels(n_levels), right=True).double()
+
+
+def _coverage(inside: Tensor, n_values: int) -> Reliability:
+    count = torch.full_like(inside, n_values)
+    return Reliability(count=count, confidence=_levels(len(inside)), accuracy=inside / count)
 
 
 def _widths(predictive: GaussianPredictive, level: float) -> Tensor:

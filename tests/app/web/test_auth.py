@@ -54,6 +54,7 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/projects/{project_id}/ensembles"): "read",
     ("GET", "/v1/ensembles/{ensemble_id}"): "read",
     ("GET", "/v1/ensembles/{ensemble_id}/file"): "read",
+    ("GET", "/v1/ensembles/{ensemble_id}/evaluation"): "read",
     ("POST", "/v1/ensembles/{ensemble_id}/predictions"): "read",
     ("GET", "/v1/predictions/{prediction_id}"): "read",
     ("POST", "/v1/pools/{pool_id}/rankings"): "label",

@@ -178,6 +178,36 @@ def test_streamed_reliability_and_intervals_are_those_of_the_whole() -> None:
     assert metrics.evaluate(regression, targets, level=0.8) == pytest.approx(result)
     with pytest.raises(bc.InvalidData, match="class predictions"):
         values.reliability()
+    with pytest.raises(bc.InvalidData, match="predicted numbers"):
+        kinds.coverage_curve()
+    curve, expected = values.coverage_curve(), metrics.coverage_curve(regression, targets, n_levels=9)
+    torch.testing.assert_close(curve.confidence, torch.arange(1, 10, dtype=torch.float64) / 10)
+    torch.testing.assert_close(curve.accuracy, expected.accuracy)
+
+
+def test_an_evaluation_bins_by_hand_as_the_table_says() -> None:
+    """Two classes; confidences .55 .95 .92 .58 .71, of which the predicted class is right in 0 1 1 1 0."""
+    first = torch.tensor([0.55, 0.95, 0.08, 0.42, 0.71], dtype=torch.float64)
+    pred = CategoricalPredictive(logits=torch.stack([first, 1 - first], 1).log()[None])
+    evaluation = metrics.Evaluation(n_bins=10)
+    for rows in (torch.tensor([0, 1]), torch.tensor([2, 3, 4])):
+        evaluation.add(pred.take(rows), torch.tensor([1, 0, 1, 1, 1])[rows])
+    found = evaluation.reliability()
+    assert found.count.tolist() == [0, 0, 0, 0, 0, 2, 0, 1, 0, 2]
+    assert found.confidence[[5, 7, 9]].tolist() == pytest.approx([0.565, 0.71, 0.935])
+    assert found.accuracy[[5, 7, 9]].tolist() == [0.5, 0.0, 1.0]
+    assert evaluation.result()["ece"] == metrics.evaluate(pred, torch.tensor([1, 0, 1, 1, 1]))["ece"]
+
+
+def test_coverage_counts_targets_by_hand() -> None:
+    """Of N(0, 1): |y| below .1257 is inside the 10 % interval, below .6745 the 50 % one, below 1.6449 the 90 % one."""
+    y = torch.tensor([0.1, -0.5, 0.7, 1.6, 3.0], dtype=torch.float64)
+    pred = GaussianPredictive(means=torch.zeros(1, 5).double(), variances=torch.ones(1, 5).double())
+    evaluation = metrics.Evaluation()
+    for rows in (torch.tensor([0]), torch.tensor([1, 2, 3, 4])):
+        evaluation.add(pred.take(rows), y[rows])
+    inside = [1, 1, 1, 2, 2, 3, 3, 3, 4]  # P(|y| < .5) = .383, P(|y| < .7) = .516, P(|y| < 1.6) = .890
+    assert evaluation.coverage_curve().accuracy.tolist() == pytest.approx([n / 5 for n in inside])
 
 
 def test_class_uncertainty_is_split_as_the_known_case_says() -> None:
