@@ -1,8 +1,9 @@
 /** Who may see what: a participant by a token, everybody else by a key; and which page an address shows. */
-import { lazy, Suspense } from "react";
-import { Route, Switch } from "wouter";
+import { lazy, Suspense, useState } from "react";
+import { Route, Switch, useLocation } from "wouter";
 import { api } from "./api/client";
 import { useCredentials } from "./api/credentials";
+import type { Me } from "./api/types";
 import { Boundary } from "./components/Boundary";
 import { Dialog } from "./components/Dialog";
 import { Layout } from "./components/Layout";
@@ -42,31 +43,46 @@ export function App() {
 
 function SignedIn() {
   const { key, isRefused } = useCredentials();
+  const [location] = useLocation();
   // Without a key too: a service that asks for none answers.
   const me = useResource(key ?? "no key", (signal) => api.get("/v1/me", { signal }));
-  if (me.data === undefined && (key === null || isRefused) && !me.isLoading) return <Welcome />;
+  const known = useKept(me.data, key);
+  if (known === undefined && (key === null || isRefused) && !me.isLoading) {
+    return <Welcome isRefused={key !== null && isRefused} error={me.error} />;
+  }
+  if (known === undefined) {
+    return (
+      <main className="page alone">
+        <Loaded of={me}>{() => null}</Loaded>
+      </main>
+    );
+  }
   return (
-    <Loaded of={me}>
-      {(known) => (
-        <MeProvider me={known}>
-          <EventsProvider credential={key ?? ""}>
-            <Layout>
-              <Boundary>
-                <Suspense fallback={<Skeleton />}>
-                  <Pages />
-                </Suspense>
-              </Boundary>
-            </Layout>
-            {isRefused && (
-              <Dialog title="This key is no longer taken">
-                <SignIn hint="It was revoked or has expired. Nothing on the page is lost: give another key." />
-              </Dialog>
-            )}
-          </EventsProvider>
-        </MeProvider>
-      )}
-    </Loaded>
+    <MeProvider me={known}>
+      <EventsProvider credential={key ?? ""}>
+        <Layout>
+          <Boundary at={location}>
+            <Suspense fallback={<Skeleton />}>
+              <Pages />
+            </Suspense>
+          </Boundary>
+        </Layout>
+        {isRefused && (
+          <Dialog title="This key is no longer taken">
+            <SignIn hint="It was revoked or has expired. Nothing on the page is lost: give another key." />
+          </Dialog>
+        )}
+      </EventsProvider>
+    </MeProvider>
   );
+}
+
+/** Who was known stays while a key takes the place of one that was refused: the page under the dialog keeps what was typed. */
+function useKept(me: Me | undefined, key: string | null): Me | undefined {
+  const [kept, setKept] = useState<{ me: Me; key: string | null }>();
+  if (me !== undefined && kept?.me !== me) setKept({ me, key });
+  if (kept !== undefined && key === null && kept.key !== null) setKept(undefined);
+  return me ?? (key === null && kept?.key !== null ? undefined : kept?.me);
 }
 
 function Pages() {

@@ -10,6 +10,13 @@ interface State {
   isRefused: boolean;
 }
 
+/** From tab to tab. */
+interface Said {
+  key?: string;
+  asks?: boolean;
+  isOver?: boolean;
+}
+
 let state: State = { key: sessionStorage.getItem(NAME), isRefused: false };
 const listeners = new Set<() => void>();
 
@@ -28,7 +35,13 @@ export function signIn(key: string): void {
   channel?.postMessage({ key });
 }
 
+/** In all tabs: whoever leaves a shared machine does not look for the others. */
 export function signOut(): void {
+  forget();
+  channel?.postMessage({ isOver: true });
+}
+
+function forget(): void {
   sessionStorage.removeItem(NAME);
   change({ key: null, isRefused: false });
 }
@@ -36,6 +49,12 @@ export function signOut(): void {
 /** `key` is the one that was refused: another one may have been given while the request was under way. */
 export function refuse(key: string | null): void {
   if (key === state.key) change({ ...state, isRefused: true });
+}
+
+/** The key in what was pasted: itself, or the end of the link that `make up` prints. */
+export function keyIn(text: string): string {
+  const at = text.indexOf("#key=");
+  return at < 0 ? text.trim() : (new URLSearchParams(text.trim().slice(at + 1)).get("key") ?? "");
 }
 
 /** `make up` prints `/#key=…`: taken, and erased from the address at once. */
@@ -48,7 +67,8 @@ export function takeKeyFromAddress(): void {
 
 /** A new tab asks the others; whoever has a key answers. */
 export function askOtherTabs(): void {
-  channel?.addEventListener("message", ({ data }: MessageEvent<{ key?: string; asks?: boolean }>) => {
+  channel?.addEventListener("message", ({ data }: MessageEvent<Said>) => {
+    if (data.isOver === true) forget();
     if (data.asks === true && state.key !== null && !state.isRefused) channel.postMessage({ key: state.key });
     if (typeof data.key === "string" && (state.key === null || state.isRefused)) {
       sessionStorage.setItem(NAME, data.key);

@@ -2,11 +2,21 @@
 import { Component, type ReactNode } from "react";
 import { Failure } from "./Notice";
 
-export class Boundary extends Component<{ children: ReactNode }, { error: unknown }> {
+interface Props {
+  /** The address: another one is tried afresh. */
+  at: string;
+  children: ReactNode;
+}
+
+export class Boundary extends Component<Props, { error: unknown }> {
   override state: { error: unknown } = { error: null };
 
   static getDerivedStateFromError(error: unknown) {
     return { error };
+  }
+
+  override componentDidUpdate(before: Props) {
+    if (before.at !== this.props.at && this.state.error !== null) this.setState({ error: null });
   }
 
   override render() {

@@ -39,7 +39,7 @@ export function Field({
         </p>
       )}
       {error !== undefined && (
-        <p id={`${id}-error`} className="bad help">
+        <p id={`${id}-error`} className="bad help" role="alert">
           {error}
         </p>
       )}

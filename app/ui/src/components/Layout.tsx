@@ -1,6 +1,7 @@
 /** What stands above every page: the name, where one can go, and whether the service is heard. */
-import type { ReactNode } from "react";
+import { useRef, type ReactNode } from "react";
 import { Link, useLocation } from "wouter";
+import { useArrival } from "../hooks/useArrival";
 import { useIsLive } from "../hooks/useEvents";
 import { Mark } from "./Mark";
 import "./Layout.css";
@@ -15,6 +16,8 @@ const PLACES = [
 export function Layout({ children }: { children: ReactNode }) {
   const [location] = useLocation();
   const isLive = useIsLive();
+  const main = useRef<HTMLElement>(null);
+  useArrival(location, main);
   return (
     <div className="page">
       <a className="skip" href="#content">
@@ -39,7 +42,7 @@ export function Layout({ children }: { children: ReactNode }) {
           {isLive ? "" : "not connected: figures may be old"}
         </span>
       </header>
-      <main id="content" tabIndex={-1}>
+      <main id="content" tabIndex={-1} ref={main}>
         {children}
       </main>
     </div>

@@ -1,24 +1,35 @@
 /** Asks for an API key, and tries it before it is taken. */
-import { useState, type FormEvent } from "react";
+import { useState, type FormEvent, type ReactNode } from "react";
 import { api } from "../api/client";
-import { signIn } from "../api/credentials";
-import { sentence } from "../api/problem";
+import { keyIn, signIn } from "../api/credentials";
+import { Problem, sentence } from "../api/problem";
 import { Button } from "./Button";
 import { TextField } from "./Field";
 
-export function SignIn({ hint = "Paste what `make up` printed." }: { hint?: string }) {
-  const [key, setKey] = useState("");
+const PRINTED = (
+  <>
+    Paste what <code>make up</code> printed: the key, or the whole link.
+  </>
+);
+
+export function SignIn({ hint = PRINTED }: { hint?: ReactNode }) {
+  const [text, setText] = useState("");
   const [error, setError] = useState<string>();
   const [isBusy, setBusy] = useState(false);
 
   async function open(event: FormEvent): Promise<void> {
     event.preventDefault();
+    if (isBusy) return;
+    const key = keyIn(text);
+    if (key === "") return setError("Paste a key first.");
     setBusy(true);
+    setError(undefined);
     try {
-      await api.get("/v1/me", { token: key.trim() });
-      signIn(key.trim());
+      await api.get("/v1/me", { token: key });
+      signIn(key);
     } catch (reason) {
-      setError(sentence(reason));
+      const isWrong = reason instanceof Problem && reason.status === 401;
+      setError(isWrong ? `The service does not take this key. ${reason.detail}` : sentence(reason));
     } finally {
       setBusy(false);
     }
@@ -30,11 +41,10 @@ export function SignIn({ hint = "Paste what `make up` printed." }: { hint?: stri
         label="API key"
         type="password"
         autoComplete="current-password"
-        value={key}
-        onChange={(event) => setKey(event.target.value)}
+        value={text}
+        onChange={(event) => setText(event.target.value)}
         help={hint}
         error={error}
-        required
       />
       <div>
         <Button kind="primary" type="submit" isBusy={isBusy}>
