@@ -29,7 +29,7 @@ $(VENV)/.runs: pyproject.toml constraints.txt
 	@$(INSTALL) -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url '$(TORCH_INDEX)') -e '.[app,demo]'
 	@echo "  3/3  compiling what the service imports (10 s)"
 	@cd $(VENV)/lib/python*/site-packages && rm -rf $(UNUSED) && find $(TESTED) -type d -name tests -prune -exec rm -rf {} +
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import app.main, app.rankings.run, app.ensembles.train'
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import app.main, app.rankings.run, app.ensembles.train, sklearn.datasets'
 	@touch $@
 
 # And this one of what the tests, the checks and the measurements need as well.

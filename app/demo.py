@@ -19,14 +19,16 @@ from typing import Any
 
 import httpx
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from app.errors import Problem
+from app.examples.digits import DARKEST, Digits, load_digits
 from app.settings import Settings, get_settings
 
-N_EVALUATION, N_SEED_LABELS, K = 500, 20, 20
-SEED = 0
+N_SEED_LABELS, K = 20, 20
 START_SECONDS = 90.0
 PROJECT = {
     "task": {"kind": "classification", "classes": [str(digit) for digit in range(10)]},
@@ -68,29 +70,16 @@ def run_demo(arguments: argparse.Namespace) -> int:
     return _judge(curves, console)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Digits:
-    pool_rows: list[list[float]]
-    pool_labels: list[str]
-    evaluation_rows: list[list[float]]
-    evaluation_labels: list[str]
-
-
 def _digits() -> Digits:
     try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise DemoFailed("the digits come with scikit-learn; run `make demo`, or pip install scikit-learn") from None
-    x, y = load_digits(return_X_y=True)
-    order = np.random.default_rng(SEED).permutation(len(x))
-    x, y = (x[order] / 16.0).round(4), y[order]
-    labels = [str(digit) for digit in y]
-    return Digits(
-        evaluation_rows=x[:N_EVALUATION].tolist(),
-        evaluation_labels=labels[:N_EVALUATION],
-        pool_rows=x[N_EVALUATION:].tolist(),
-        pool_labels=labels[N_EVALUATION:],
-    )
+        return load_digits()
+    except Problem as problem:
+        raise DemoFailed(problem.detail) from None
+
+
+def _scaled(rows: NDArray[np.float32]) -> list[list[float]]:
+    """From 0 to 1, in few characters."""
+    return [[round(number / DARKEST, 4) for number in row] for row in rows.tolist()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +122,8 @@ class _Learner:
         api, digits = self._api, self._digits
         self._project_id = api.post("/projects", {"name": f"demo: {TITLES[self.name]}", **PROJECT})["id"]
         pools = f"/projects/{self._project_id}/pools"
-        self._pool_id = api.post(pools, {"name": "digits", "rows": digits.pool_rows})["id"]
-        measured = {"rows": digits.evaluation_rows, "labels": digits.evaluation_labels}
+        self._pool_id = api.post(pools, {"name": "digits", "rows": _scaled(digits.pool_rows)})["id"]
+        measured = {"rows": _scaled(digits.evaluation_rows), "labels": digits.evaluation_labels}
         api.post(pools, {"name": "kept for measuring", "purpose": "evaluation", **measured})
         labels = [self._answer(row) | {"pool_id": self._pool_id} for row in range(N_SEED_LABELS)]
         api.post(f"/projects/{self._project_id}/labels", {"labels": labels})

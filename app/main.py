@@ -14,6 +14,7 @@ from app import listeners  # noqa: F401 (who stores a pool publishes it)
 from app.advice import routes as advice
 from app.backtests import routes as backtests
 from app.ensembles import routes as ensembles
+from app.examples import routes as examples
 from app.experiments import catalogue
 from app.experiments import routes as experiments
 from app.housekeeping import routes as housekeeping
@@ -48,6 +49,7 @@ ROUTERS = (
     *(catalogue.router, experiments.router),
     *(sessions.router, proposals.router, observations.router, simulations.router),
     *(jobs.router, keys.router, keys.of_caller, methods.router, housekeeping.router, health.router),
+    *(examples.router,),
 )
 
 DESCRIPTION = """

@@ -21,6 +21,14 @@ FOLDS = 5  # of `calibrate: "folds"`
 
 
 def create_project(session: Session, wanted: ProjectIn, settings: Settings) -> Project:
+    project = new_project(wanted, settings)
+    session.add(project)
+    session.flush()
+    return project
+
+
+def new_project(wanted: ProjectIn, settings: Settings) -> Project:
+    """One that is checked and not stored yet."""
     task = wanted.task.model_dump()
     if "prior" not in wanted.task.model_fields_set:  # a method may learn the prior that nobody named
         del task["prior"]
@@ -39,8 +47,6 @@ def create_project(session: Session, wanted: ProjectIn, settings: Settings) -> P
     )
     check_training(project, wanted.posterior, settings, calibrate=wanted.calibrate)
     check_project_choice(project)
-    session.add(project)
-    session.flush()
     return project
 
 

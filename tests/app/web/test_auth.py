@@ -114,6 +114,7 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/keys"): "admin",
     ("DELETE", "/v1/keys/{key_id}"): "admin",
     ("GET", "/v1/methods"): "read",
+    ("POST", "/v1/examples"): "write",
 }
 
 
@@ -268,7 +269,7 @@ def test_a_key_bound_to_a_project_sees_nothing_else(service: Service) -> None:
             expected = 404 if found[1] in of_no_project else 200
             assert service.client.get(url, headers=owner).status_code == expected, path
         walked += 1
-    assert walked == len(NEEDED) - 11
+    assert walked == len(NEEDED) - 12
     assert stored(service) == before
     seen = service.client.get("/v1/projects", headers=stranger).json()["items"]
     assert [project["id"] for project in seen] == [world.other_project_id]

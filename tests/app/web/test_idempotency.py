@@ -68,6 +68,7 @@ def requests(service: Service, world: World) -> dict[str, tuple[str, Any]]:
         ),
         "/v1/jobs/{job_id}/cancel": (f"/jobs/{waiting}/cancel", None),
         "/v1/jobs/{job_id}/retry": (f"/jobs/{cancelled}/retry", None),
+        "/v1/examples": ("/examples", {"name": "digits"}),
     }
 
 
