@@ -12,7 +12,7 @@ import pytest
 LIST = Path(__file__).with_name("slow.txt")
 SLOW_SECONDS = 0.25  # of one case
 SLOW_IN_ALL = 1.0  # of all cases of a function
-ALWAYS = ("tests/crash/",)  # real processes
+ALWAYS = ("tests/crash/", "tests/page/")  # real processes
 
 
 def function_of(node_id: str) -> str:
