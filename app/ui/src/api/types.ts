@@ -13,3 +13,6 @@ export type Session = Schemas["SessionOut"];
 export type Proposal = Schemas["ProposalOut"];
 export type Experiment = Schemas["ExperimentOut"];
 export type Me = Schemas["MeOut"];
+export type Scope = Me["scopes"][number];
+export type Key = Schemas["KeyOut"];
+export type NewKey = Schemas["NewKeyOut"];

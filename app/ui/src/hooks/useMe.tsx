@@ -1,8 +1,8 @@
 /** Who this tab is, and what its key may do: buttons that it may not use say why. */
 import { createContext, useContext, type ReactNode } from "react";
-import type { Me } from "../api/types";
+import type { Me, Scope } from "../api/types";
 
-export type Scope = "read" | "label" | "write" | "admin";
+export type { Scope };
 const SCOPES: Scope[] = ["read", "label", "write", "admin"];
 
 const MeContext = createContext<Me | null>(null);
