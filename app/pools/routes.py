@@ -2,15 +2,16 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import select
 
 from app.db.tables import Job, Pool, Project
 from app.pools.create import create_pool
+from app.pools.find_items import Wanted, find_items
 from app.pools.receive_file import queue_ingest, receive_file, refuse_second_file
 from app.pools.schemas import IngestOut, ItemOut, PoolIn, PoolOut
-from app.pools.views import ingest_view, item_page, pool_view
+from app.pools.views import ingest_view, pool_view
 from app.storage.readers import Columns
 from app.web.bodies.receive import Received
 from app.web.dependencies import CanRead, CanWrite, Context, EdgeRoute
@@ -144,10 +145,19 @@ def get_pool(pool_id: str, context: CanRead[Pool]) -> PoolOut:
 def list_items(
     pool_id: str,
     context: CanRead[Pool],
+    wanted: Annotated[Wanted, Depends()],
     cursor: Cursor = None,
     limit: Limit = 100,
     features: Annotated[bool, Query(description="Include the numbers of each row as `x`.")] = False,
 ) -> Page[ItemOut]:
+    """In the order of rows; or those that `key`, `rows` or `status` names."""
     after = decode_cursor(cursor, int)
-    start = after[0] + 1 if after else 0
-    return item_page(context.services, context.session, context.resource, start=start, limit=limit, features=features)
+    return find_items(
+        context.services,
+        context.session,
+        context.resource,
+        wanted,
+        after=after[0] if after else None,
+        limit=limit,
+        features=features,
+    )

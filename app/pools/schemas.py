@@ -5,13 +5,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
+from app.db.rows_by_status import Status
 from app.web.bodies.long import Long
 from app.web.fields import Flag, In, Many, Name, Number, Out, Storable
 from app.web.job_view import JobOut
 
 Purpose = Literal["candidates", "evaluation", "task"]
 RowStatus = Annotated[
-    Literal["unlabelled", "labelled", "open", "skipped"],
+    Status,
     Field(description="`open`: annotators disagree without a majority, and the row is ranked again."),
 ]
 

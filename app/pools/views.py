@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
-from app.db import consensus, pools
-from app.db.tables import Job, Pool, PoolData, Project
+from app.db import consensus
+from app.db.tables import Job, Pool, PoolData
 from app.pools.schemas import IngestOut, ItemOut, PoolOut
 from app.services import Services
 from app.web.job_view import job_state, job_view
-from app.web.paging import Page, encode_cursor
 
 
 def pool_view(session: Session, pool: Pool) -> PoolOut:
@@ -42,15 +41,13 @@ def ingest_view(services: Services, session: Session, *, job: Job, pool: Pool) -
     return IngestOut(job=job_view(session, job), pool=pool_view(session, pool))
 
 
-def item_page(
-    services: Services, session: Session, pool: Pool, *, start: int, limit: int, features: bool
-) -> Page[ItemOut]:
-    data = pools.data_of(session, pool)
-    rows = range(max(start, 0), min(max(start, 0) + limit, data.n_rows))
+def items_view(
+    services: Services, session: Session, data: PoolData, rows: Sequence[int], *, kind: str, features: bool
+) -> list[ItemOut]:
+    """In the order asked for."""
     files = services.pool(data)
-    numbers = np.arange(rows.start, max(rows.stop, rows.start))
-    kind = session.get_one(Project, pool.project_id).task["kind"]
-    said = consensus.verdicts(session, data.pool_id, list(rows), kind=kind)
+    numbers = np.array(rows, dtype=np.int64)
+    said = consensus.verdicts(session, data.pool_id, rows, kind=kind)
     x = files.rows(numbers).tolist() if features else [None] * len(rows)
     items = []
     for row, key, payload, vector in zip(rows, files.keys(numbers), files.payloads(numbers), x, strict=True):
@@ -66,6 +63,4 @@ def item_page(
                 x=vector,
             )
         )
-    return Page(
-        items=items, next_cursor=encode_cursor(rows.stop - 1) if len(rows) and rows.stop < data.n_rows else None
-    )
+    return items

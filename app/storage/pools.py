@@ -103,6 +103,21 @@ class Pool:
             return self._index.find(keys)
         return np.array([self._implicit_row(key) for key in keys], dtype=np.int64)
 
+    def rows_of_prefix(self, prefix: str, *, start: int, limit: int) -> NDArray[np.int64]:
+        """The first `limit` rows, from `start` on, whose keys begin like this."""
+        if self.has_keys:
+            return self._keys.starting_with(prefix.encode("utf-8", "surrogatepass"), start=start, limit=limit)
+        first = self._implicit_row(prefix)
+        if first < 0:
+            return np.empty(0, dtype=np.int64)
+        last, found = first, []
+        while first < self.n_rows:  # 12, then 120 to 129, then 1200 to 1299
+            found.append(np.arange(max(first, start), min(last + 1, self.n_rows)))
+            if first == 0:
+                break
+            first, last = 10 * first, 10 * last + 9
+        return np.concatenate(found)[:limit]
+
     def _gather(self, index: int, rows: NDArray[np.int64]) -> Features:
         entry = self.manifest["shards"][index]
         key = f"{self._prefix}/{entry['key']}"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from app.storage.npy_file import NpyWriter
 from app.storage.objects import Objects
 
+SCANNED_AT_ONCE = 2**17
 MAPPED_BYTES = 64 * 2**20  # a larger remote file is read by ranges rather than downloaded
 
 
@@ -63,6 +64,26 @@ class Texts:
         if mapped is not None:
             return [mapped[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         return self._objects.get_ranges(self._key, starts.tolist(), (ends - starts).tolist())
+
+    def starting_with(self, prefix: bytes, *, start: int, limit: int) -> NDArray[np.int64]:
+        """The first `limit` numbers, from `start` on, of texts that begin like this. Compared byte by byte over many
+        texts at once: a million take some 20 ms, where an index sorted by text would be as large as the texts."""
+        mapped = self._mapped
+        if mapped is None:
+            if int(self._offsets[-1]) == 0:
+                return np.empty(0, dtype=np.int64)
+            mapped = map_file(self._objects.local_path(self._key))
+        data = np.frombuffer(mapped, dtype=np.uint8)
+        found = np.empty(0, dtype=np.int64)
+        for first in range(start, len(self), SCANNED_AT_ONCE):
+            if len(found) >= limit:
+                break
+            offsets = np.asarray(self._offsets[first : first + SCANNED_AT_ONCE + 1])
+            left = np.flatnonzero(np.diff(offsets) >= len(prefix))
+            for i, byte in enumerate(prefix):
+                left = left[data[offsets[left] + i] == byte]
+            found = np.concatenate([found, left + first])
+        return found[:limit]
 
 
 def map_file(path: Path) -> mmap.mmap:
