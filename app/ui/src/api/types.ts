@@ -16,3 +16,4 @@ export type Me = Schemas["MeOut"];
 export type Scope = Me["scopes"][number];
 export type Key = Schemas["KeyOut"];
 export type NewKey = Schemas["NewKeyOut"];
+export type LearningCurve = Schemas["LearningCurve"];
