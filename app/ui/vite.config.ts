@@ -13,7 +13,12 @@ export default defineConfig({
   },
   server: {
     // `npx vite` beside a running service: only for working on the page itself.
-    proxy: { "/v1": process.env.BENSEMBLE_URL ?? "http://127.0.0.1:8000" },
+    proxy: Object.fromEntries(
+      ["/v1", "/openapi.json", "/docs"].map((path) => [
+        path,
+        process.env.BENSEMBLE_URL ?? "http://127.0.0.1:8000",
+      ]),
+    ),
   },
   test: { environment: "happy-dom", include: ["src/**/*.test.{ts,tsx}"] },
 });

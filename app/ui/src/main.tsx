@@ -2,13 +2,14 @@ import "@fontsource/ibm-plex-mono/latin-400.css";
 import "@fontsource/ibm-plex-sans/latin-400.css";
 import "@fontsource/ibm-plex-sans/latin-600.css";
 import "@fontsource/source-serif-4/latin-600.css";
+import "./tokens.css";
+// Before the components, whose own shapes win over these.
+import "./base.css";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "./App";
 import { askOtherTabs, takeKeyFromAddress } from "./api/credentials";
-import "./base.css";
 import { startTheme } from "./hooks/useTheme";
-import "./tokens.css";
 
 startTheme();
 takeKeyFromAddress();

@@ -29,7 +29,7 @@ export function SignIn({ hint = PRINTED }: { hint?: ReactNode }) {
       signIn(key);
     } catch (reason) {
       const isWrong = reason instanceof Problem && reason.status === 401;
-      setError(isWrong ? `The service does not take this key. ${reason.detail}` : sentence(reason));
+      setError(isWrong ? `The service does not take this key: ${reason.detail}.` : sentence(reason));
     } finally {
       setBusy(false);
     }
