@@ -9,6 +9,7 @@ from fastapi.responses import StreamingResponse
 from app.db.tables import Project, Round
 from app.labels.record import in_round, read_labels, record_labels
 from app.labels.schemas import ConsensusOut, LabelOut, LabelsIn, LabelsOut, RoundLabelIn, RoundLabelsIn
+from app.labels.summary import SummaryOut, summarise_labels
 from app.labels.views import label_lines, label_page, labels_view, labels_with_jobs
 from app.web.dependencies import CanLabel, CanRead, Context, EdgeRoute
 from app.web.paging import Page, Paged
@@ -56,6 +57,13 @@ def list_labels(
             lines, media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="labels.csv"'}
         )
     return label_page(context.services, context.session, context.resource, paging, history=history)
+
+
+@router.get("/summary", operation_id="summarise_labels", summary="What the labels add up to")
+def get_summary(project_id: str, context: CanRead[Project]) -> SummaryOut:
+    """How many rows are of each class, or what the numbers are like, and how much each annotator said. Of candidate
+    pools only, which trainings learn from; of each annotator and row the newest event counts."""
+    return summarise_labels(context.session, context.resource)
 
 
 @of_rounds.post(

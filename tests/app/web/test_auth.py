@@ -50,6 +50,7 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/pools/{pool_id}/items"): "read",
     ("POST", "/v1/projects/{project_id}/labels"): "label",
     ("GET", "/v1/projects/{project_id}/labels"): "read",
+    ("GET", "/v1/projects/{project_id}/labels/summary"): "read",
     ("POST", "/v1/projects/{project_id}/ensembles"): "write",
     ("GET", "/v1/projects/{project_id}/ensembles"): "read",
     ("GET", "/v1/ensembles/{ensemble_id}"): "read",
