@@ -19,6 +19,8 @@ from app.experiments import catalogue
 from app.experiments import routes as experiments
 from app.housekeeping import routes as housekeeping
 from app.jobs import routes as jobs
+from app.jobs.changes import SOURCES
+from app.jobs.schemas import LabelsChange
 from app.keys import routes as keys
 from app.labels import routes as labels
 from app.methods import routes as methods
@@ -88,7 +90,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.services = services or Services.open(settings)
         app.state.rate_limit = RateLimit(settings.rate_limit, settings.rate_burst)
-        app.state.watcher = Watcher(app.state.services.database)
+        app.state.watcher = Watcher(app.state.services.database, sources=SOURCES)
         app.state.large_bodies = asyncio.Semaphore(LARGE_AT_ONCE)
         compute = app.state.services.compute
         yield
@@ -132,7 +134,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             title=app.title, version=app.version, description=app.description, routes=app.routes, tags=_TAGS
         )
         components = schema.setdefault("components", {}).setdefault("schemas", {})
-        for model in (ProblemOut, PoolIn):
+        for model in (ProblemOut, PoolIn, LabelsChange):
             defined = model.model_json_schema(ref_template="#/components/schemas/{model}")
             components.update(defined.pop("$defs", {}))
             components[model.__name__] = defined

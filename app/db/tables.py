@@ -415,6 +415,7 @@ class Job(Base):
             postgresql_where=text("status = 'queued' AND dedup_key IS NOT NULL"),
         ),
         Index("job_parent", "parent_id"),
+        Index("job_finished", "finished_at"),
     )
 
     id: Mapped[str] = mapped_column(Id, primary_key=True)

@@ -1,1 +1,1 @@
-"""Jobs as users see them: progress, cancel, retry, events."""
+"""Jobs as users see them: progress, cancel, retry; and the stream of all that happens."""

@@ -106,6 +106,8 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/sessions/{session_id}/stop"): "read",
     ("GET", "/v1/sessions/{session_id}/rounds"): "read",
     ("GET", "/v1/sessions/{session_id}/trials"): "read",
+    ("GET", "/v1/jobs"): "read",
+    ("GET", "/v1/events"): "read",
     ("GET", "/v1/projects/{project_id}/jobs"): "read",
     ("GET", "/v1/jobs/{job_id}"): "read",
     ("POST", "/v1/jobs/{job_id}/cancel"): "write",
@@ -114,9 +116,12 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("POST", "/v1/keys"): "admin",
     ("GET", "/v1/keys"): "admin",
     ("DELETE", "/v1/keys/{key_id}"): "admin",
+    ("GET", "/v1/me"): "read",
     ("GET", "/v1/methods"): "read",
     ("POST", "/v1/examples"): "write",
 }
+
+ENDLESS = {"/v1/events": f"?project_id={UNKNOWN}"}  # a stream that nobody ends; so it is refused
 
 
 def bearer(secret: str) -> dict[str, str]:
@@ -131,7 +136,7 @@ def test_every_route_takes_its_scope_and_no_lesser_one(service: Service) -> None
     secrets = {scope: service.key(scope) for scope in SCOPES}
     before = stored(service)
     for (method, path), needed in NEEDED.items():
-        url = re.sub(r"\{\w+\}", UNKNOWN, path)
+        url = re.sub(r"\{\w+\}", UNKNOWN, path) + ENDLESS.get(path, "")
         for scope, secret in secrets.items():
             response = service.client.request(method, url, headers=bearer(secret))
             if SCOPES.index(scope) < SCOPES.index(needed):
@@ -270,7 +275,8 @@ def test_a_key_bound_to_a_project_sees_nothing_else(service: Service) -> None:
             expected = 404 if found[1] in of_no_project else 200
             assert service.client.get(url, headers=owner).status_code == expected, path
         walked += 1
-    assert walked == len(NEEDED) - 12
+    of_nothing = [path for _, path in NEEDED if not re.search(r"\{(?!key_id|catalogue_id)\w+\}", path)]
+    assert walked == len(NEEDED) - len(of_nothing) > 60
     assert stored(service) == before
     seen = service.client.get("/v1/projects", headers=stranger).json()["items"]
     assert [project["id"] for project in seen] == [world.other_project_id]

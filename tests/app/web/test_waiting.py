@@ -60,8 +60,8 @@ def watcher(monkeypatch: pytest.MonkeyPatch) -> list[Watcher]:
     """That of the service, once it is up."""
     made: list[Watcher] = []
 
-    def make(database: Database) -> Watcher:
-        made.append(Watcher(database))
+    def make(database: Database, **options: Any) -> Watcher:
+        made.append(Watcher(database, **options))
         return made[-1]
 
     monkeypatch.setattr("app.main.Watcher", make)

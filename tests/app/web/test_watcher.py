@@ -4,16 +4,19 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
+from app.db.commits import Commits
 from app.db.engine import Database
 from app.errors import NotReady
 from app.queue import queue
-from app.web.watcher import View, Watcher
+from app.web.news import Interest, Key, State, Told
+from app.web.watcher import Watcher
 from tests.app.conftest import Service
 from tests.app.working import add, on_sqlite, wait_for
 
@@ -25,15 +28,15 @@ class Outage:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_on, self.n_refused = False, 0
-        read = Watcher._read
+        mark = Commits.mark
 
-        def refuse(watcher: Watcher, job_ids: list[str]) -> dict[str, View]:
+        def refuse(commits: Commits) -> str:
             if self.is_on:
                 self.n_refused += 1
                 raise OperationalError("SELECT", {}, Exception("the database system is starting up"))
-            return read(watcher, job_ids)
+            return mark(commits)
 
-        monkeypatch.setattr(Watcher, "_read", refuse)
+        monkeypatch.setattr(Commits, "mark", refuse)
 
 
 @pytest.fixture
@@ -108,7 +111,7 @@ def test_one_who_comes_during_an_outage_is_told_of_it_and_then_the_end(database:
         finish(database, claim(database))
         outage.is_on = False
         for stream in (states, late):
-            assert [news["status"] async for news in stream if isinstance(news, dict)] == ["succeeded"]
+            assert [news.data["status"] async for news in stream if isinstance(news, Told)] == ["succeeded"]
 
     watching(database, work)
 
@@ -120,8 +123,8 @@ def test_one_who_comes_while_others_are_read_for_is_not_told_that_the_job_is_gon
     is_reading, may_go_on = threading.Event(), threading.Event()
     read = Watcher._read
 
-    def slowly(watcher: Watcher, job_ids: list[str]) -> dict[str, View]:
-        found = read(watcher, job_ids)
+    def slowly(watcher: Watcher, session: Session, interests: Sequence[Interest]) -> dict[Key, State]:
+        found = read(watcher, session, interests)
         is_reading.set()
         may_go_on.wait(60)
         return found
@@ -138,7 +141,8 @@ def test_one_who_comes_while_others_are_read_for_is_not_told_that_the_job_is_gon
         assert job.id == first
         may_go_on.set()
         states = [await task for task in (following, *newcomers)]
-        assert [state["status"] for state in states if isinstance(state, dict)] == ["queued", "running", "queued"]
+        statuses = [state.data["status"] for state in states if isinstance(state, Told)]
+        assert statuses == ["queued", "running", "queued"]
 
     watching(database, work)
 
