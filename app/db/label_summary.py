@@ -1,8 +1,9 @@
 """What a project's labels add up to, counted by the database.
 
 What counts is as in `consensus`: the latest event of each annotator, then the votes of a row. There a window function
-sorts all events, which takes 15 µs a label on SQLite; here superseded events are found by an index and left out, and
-votes are only counted for rows of which annotators say different things: 6 µs a label in all.
+sorts all events, which takes 15 µs a label on SQLite for the classes alone; here superseded events are found by an
+index and left out, and votes are only counted for rows of which annotators say different things: 4 µs, on the same
+busy machine.
 """
 
 import json
