@@ -176,6 +176,7 @@ class RankingResult(Base):
     measure: Mapped[str | None] = mapped_column(String(40))  # what the items' `value` is
     ceiling: Mapped[float | None] = mapped_column(Float)  # nats that no score of these members can pass
     context: Mapped[dict[str, Any] | None]  # what a replay can't read off the labels: see `kept_context`
+    figures_key: Mapped[str | None] = mapped_column(Text)  # see `rankings.figures`; None of older ones
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
 
 

@@ -19,7 +19,7 @@ def delete_project(session: Session, project: Project) -> None:
         for table, kinds in (
             (Pool, ("pools", "uploads", "scores")),
             (Ensemble, ("ensembles", "snapshots")),
-            (Ranking, ("rankings",)),
+            (Ranking, ("rankings", "figures")),
             (Prediction, ("predictions",)),
         )
         for thing_id in session.scalars(select(table.id).where(table.project_id == project.id))
@@ -38,7 +38,7 @@ def delete_pool(session: Session, pool: Pool) -> None:
     ingest = session.scalars(select(Pool.ingest_job_id).where(Pool.id == pool.id)).one_or_none()
     job_ids = [*(job_id for _, job_id in (*rankings, *predictions)), *backtests, *([ingest] if ingest else [])]
     prefixes = [f"pools/{pool.id}/", f"uploads/{pool.id}/", f"scores/{pool.id}/"]
-    prefixes += [f"rankings/{ranking_id}/" for ranking_id, _ in rankings]
+    prefixes += [f"{kind}/{ranking_id}/" for ranking_id, _ in rankings for kind in ("rankings", "figures")]
     prefixes += [f"predictions/{prediction_id}/" for prediction_id, _ in predictions]
     session.execute(delete(Pool).where(Pool.id == pool.id))
     queue.request_cancels(session, job_ids)

@@ -7,7 +7,18 @@ from sqlalchemy.orm import Session
 
 from app.db import projects
 from app.db.engine import Database
-from app.db.tables import Ensemble, EnsembleResult, Job, Pool, PoolData, Prediction, Project, Ranking, StoredAnswer
+from app.db.tables import (
+    Ensemble,
+    EnsembleResult,
+    Job,
+    Pool,
+    PoolData,
+    Prediction,
+    Project,
+    Ranking,
+    RankingResult,
+    StoredAnswer,
+)
 from app.db.types import database_time
 from app.queue import queue
 from app.queue.context import JobContext
@@ -22,6 +33,7 @@ OWNERS: dict[str, type[Pool | Ensemble | Ranking | Prediction]] = {
     "ensembles": Ensemble,
     "snapshots": Ensemble,
     "rankings": Ranking,
+    "figures": Ranking,
     "predictions": Prediction,
 }
 
@@ -74,4 +86,7 @@ def _kept(session: Session, kind: str, owner_id: str) -> str | None:
     if kind == "ensembles":
         result = session.get(EnsembleResult, owner_id)
         return f"{result.file_key.rpartition('/')[0]}/" if result else everything
+    if kind == "figures":
+        ranked = session.get(RankingResult, owner_id)
+        return ranked.figures_key if ranked else everything
     return everything

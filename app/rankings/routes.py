@@ -10,10 +10,11 @@ from app.db.tables import Pool, Project, Ranking
 from app.db.types import new_id
 from app.errors import Conflict
 from app.methods.schemas import as_json_or_none
+from app.rankings.figures import MAX_SAMPLE
 from app.rankings.replay import replay_ranking
 from app.rankings.request import request_ranking, store_target
-from app.rankings.schemas import RankingIn, RankingJobOut, RankingOut
-from app.rankings.views import ranking_csv, ranking_job_view, ranking_view
+from app.rankings.schemas import RankingIn, RankingJobOut, RankingOut, SampleOut, ScoresOut
+from app.rankings.views import ranking_csv, ranking_job_view, ranking_view, sample_view, scores_view
 from app.web.dependencies import CanLabel, CanRead, EdgeRoute
 from app.web.paging import Page, Paged, page_by_id
 from app.web.problems import problems
@@ -101,3 +102,22 @@ def get_ranking(
     if view.items is None:
         raise Conflict(f"this ranking is {view.status}; there are no items to give as CSV")
     return Response(ranking_csv(view, view.items, explain=explain), media_type="text/csv")
+
+
+@router.get("/rankings/{ranking_id}/scores", responses=problems(409), summary="Get how a ranking's scores spread")
+def get_scores(ranking_id: str, context: CanRead[Ranking]) -> ScoresOut:
+    """A histogram of the scores of all rows that could be chosen, and where the picks lie in it."""
+    return scores_view(context.services, context.session, context.resource)
+
+
+@router.get("/rankings/{ranking_id}/sample", responses=problems(409), summary="Get some rows of a ranking")
+def get_sample(
+    ranking_id: str,
+    context: CanRead[Ranking],
+    n: Annotated[int, Query(ge=1, le=MAX_SAMPLE, description="At most so many rows, a half of them picks.")] = (
+        MAX_SAMPLE
+    ),
+) -> SampleOut:
+    """The picks, and beside them a fair sample of the other rows that could be chosen, drawn by the ranking's seed:
+    each with its score, and its uncertainty split into noise and disagreement."""
+    return sample_view(context.services, context.session, context.resource, n=n)

@@ -19,7 +19,9 @@ from app.events import RankingReady, publish
 from app.pools.given_rows import as_npy
 from app.projects.choice import family_of
 from app.queue.context import JobContext, still_there
+from app.rankings.draw_figures import draw_figures
 from app.rankings.explain import explain_picks
+from app.rankings.figures import figures_key, store_figures
 from app.rankings.replay import kept_context
 from app.rankings.request import target_key, waiting_rows
 from app.rankings.score_shards import ShardScores, first_start, ranking_failed, run_tasks, score_missing
@@ -57,10 +59,11 @@ def rank_pool(job: JobContext) -> None:
     known = _known_rows(job, services, asked)
     shape = tuple(project.input["shape"])
     job.progress(files.n_rows, files.n_rows, "choosing rows", at_once=True)
+    scores = asked.scores.read() if asked.scores is not None else _without_ensemble(ranking, files.n_rows)
     try:
         chosen = bc.conclude(
             ensemble,
-            asked.scores.read() if asked.scores is not None else _without_ensemble(ranking, files.n_rows),
+            scores,
             acquisition=ranking.acquisition,
             selection=ranking.selection,
             k=ranking.k,
@@ -89,6 +92,17 @@ def rank_pool(job: JobContext) -> None:
             zip(rows, files.keys(rows), chosen.scores, chosen.values, explanations, strict=True)
         )
     ]
+    figures = draw_figures(
+        scores,
+        chosen.rows,
+        excluded=known.excluded,
+        seed=ranking.seed,
+        kept=asked.scores,
+        ensemble=ensemble,
+        gather=lambda some: files.rows(some).reshape(-1, *shape),
+        tick=lambda: job.progress(files.n_rows, files.n_rows, "drawing figures"),
+    )
+    store_figures(services, key := figures_key(ranking.id, job.token), figures)
     job.progress(files.n_rows, files.n_rows, f"chose {len(rows):,} of {chosen.n_scored:,} rows")
     result = {"ranking_id": ranking.id, "n_scored": chosen.n_scored, "n_forward": n_forward}
     with job.finish(result) as session:
@@ -101,6 +115,7 @@ def rank_pool(job: JobContext) -> None:
                 measure=chosen.measure,
                 ceiling=chosen.ceiling,
                 context=known.context,
+                figures_key=key,
             )
         )
         session.execute(insert(RankingItem), items)

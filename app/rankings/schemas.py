@@ -1,7 +1,7 @@
 """Rankings: which rows to label next, with everything needed to get the same answer again."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, JsonValue, Tag
 
@@ -125,6 +125,33 @@ class RankingOut(Out):
     job_id: str
     error: dict[str, Any] | None
     created_at: datetime
+
+
+class ScoresOut(Out):
+    """How the scores of a ranking are distributed."""
+
+    n: int = Field(description="Rows that could be chosen.")
+    edges: list[float] = Field(description="65, of bins of equal width.")
+    counts: list[int] = Field(description="64: rows from an edge to below the next, in the last bin including it.")
+    picks: list[float] = Field(description="Scores of the picks in their order; of the first 5,000.")
+
+
+class SampleOut(Out):
+    """Some rows of a ranking, by columns: entry i of each is of row `row[i]`."""
+
+    row: list[int] = Field(description="Ascending.")
+    score: list[float]
+    aleatoric: list[float] | None = Field(
+        description="What no more labels would take away, the noise of the label; null without an ensemble."
+    )
+    epistemic: list[float] | None = Field(
+        description="What labels can take away, the members' disagreement; null without an ensemble."
+    )
+    picked: list[bool]
+    unit: Literal["nats", "sd"] = Field(
+        description="Of aleatoric and epistemic: nats for classes; for numbers standard deviations in the labels' "
+        "units, of several outputs the root of their summed variances."
+    )
 
 
 class RankingJobOut(Out):

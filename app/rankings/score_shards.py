@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import bensemble_core as bc
 from app.db.tables import EnsembleResult, Job, Ranking
@@ -89,6 +90,11 @@ class ShardScores:
     def key(self, shard: int) -> str:
         return f"{self.prefix}/{shard:06d}.npy"
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether these are the cheap scores, all of which are kept."""
+        return len(self.columns) > 1
+
     def missing(self) -> list[int]:
         there = {stored.key for stored in self.services.objects.list(self.prefix)}
         return [shard for shard in range(self.pool.n_shards) if self.key(shard) not in there]
@@ -107,6 +113,16 @@ class ShardScores:
             stored = np.load(self.services.objects.local_path(self.key(shard)), mmap_mode="r", allow_pickle=False)
             scores[first : first + stored.shape[1]] = stored[self.column]
         return torch.from_numpy(scores)
+
+    def read_rows(self, rows: NDArray[np.int64], column: int) -> torch.Tensor:
+        """Of some rows, by another of the columns: [S]."""
+        found = np.empty(len(rows), dtype=np.float32)
+        shard_of = rows // self.pool.manifest["shard_rows"]
+        for shard in np.unique(shard_of).tolist():
+            stored = np.load(self.services.objects.local_path(self.key(shard)), mmap_mode="r", allow_pickle=False)
+            inside = shard_of == shard
+            found[inside] = stored[column, rows[inside] - shard * self.pool.manifest["shard_rows"]]
+        return torch.from_numpy(found)
 
 
 def first_start(job: JobContext) -> datetime:

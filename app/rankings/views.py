@@ -4,12 +4,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.db.tables import Ranking, RankingItem, RankingResult
+from app.db.tables import Project, Ranking, RankingItem, RankingResult
+from app.errors import Conflict
 from app.pools.views import payloads_of
-from app.rankings.schemas import RankedItem, RankingJobOut, RankingOut
+from app.rankings.figures import Figures, read_figures
+from app.rankings.schemas import RankedItem, RankingJobOut, RankingOut, SampleOut, ScoresOut
 from app.services import Services
 from app.web.csv import cell, lines
 from app.web.job_view import job_state, view_of_job
@@ -38,6 +41,43 @@ def ranked_items(services: Services, session: Session, ranking: Ranking, *, expl
 def ranking_job_view(services: Services, session: Session, *, ranking: Ranking) -> RankingJobOut:
     view = ranking_view(services, session, ranking, with_items=True)
     return RankingJobOut(job=view_of_job(session, ranking.job_id), ranking=view)
+
+
+def scores_view(services: Services, session: Session, ranking: Ranking) -> ScoresOut:
+    found = _figures(services, session, ranking)
+    return ScoresOut(
+        n=int(found.counts.sum()),
+        edges=found.edges.tolist(),
+        counts=found.counts.tolist(),
+        picks=found.picks.tolist(),
+    )
+
+
+def sample_view(services: Services, session: Session, ranking: Ranking, *, n: int) -> SampleOut:
+    """All picks, where they are no more than half, and the beginning of the sample of the others."""
+    found = _figures(services, session, ranking)
+    kind = session.get_one(Project, ranking.project_id).task["kind"]
+    n_picked = int(found.n_picked)
+    at = torch.arange(len(found.rows))
+    picks = at[: min(n_picked, max(1, n // 2))]
+    at = torch.cat([picks, at[n_picked:][: n - len(picks)]])
+    at = at[found.rows[at].argsort()]
+    return SampleOut(
+        row=found.rows[at].tolist(),
+        score=found.scores[at].tolist(),
+        aleatoric=None if found.aleatoric is None else found.aleatoric[at].tolist(),
+        epistemic=None if found.epistemic is None else found.epistemic[at].tolist(),
+        picked=(at < n_picked).tolist(),
+        unit="nats" if kind == "classification" else "sd",
+    )
+
+
+def _figures(services: Services, session: Session, ranking: Ranking) -> Figures:
+    result = session.get(RankingResult, ranking.id)
+    if result is None:
+        status, _ = job_state(session, ranking.job_id, False)
+        raise Conflict(f"this ranking is {status}; there is nothing to draw yet. Look at its job {ranking.job_id}")
+    return read_figures(services, result)
 
 
 def ranking_csv(view: RankingOut, items: Sequence[RankedItem], *, explain: bool) -> str:

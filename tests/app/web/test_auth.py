@@ -61,6 +61,8 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("POST", "/v1/pools/{pool_id}/rankings"): "label",
     ("GET", "/v1/pools/{pool_id}/rankings"): "read",
     ("GET", "/v1/rankings/{ranking_id}"): "read",
+    ("GET", "/v1/rankings/{ranking_id}/scores"): "read",
+    ("GET", "/v1/rankings/{ranking_id}/sample"): "read",
     ("POST", "/v1/rankings/{ranking_id}/replay"): "label",
     ("POST", "/v1/projects/{project_id}/rounds"): "write",
     ("GET", "/v1/projects/{project_id}/rounds"): "read",
@@ -234,6 +236,7 @@ def test_a_secret_is_nowhere_in_the_database(service: Service, tmp_path: Path) -
 def test_a_key_bound_to_a_project_sees_nothing_else(service: Service) -> None:
     world = build_world(service)
     ranked = service.post(f"/pools/{world.pool_id}/rankings", {"k": 2}, 202)["ranking"]["id"]
+    service.run_jobs()  # what is drawn of a ranking is there when it has ended
     opened = service.post(f"/projects/{world.project_id}/rounds", {"pool_id": world.pool_id, "k": 2}, 202)["round"][
         "id"
     ]
