@@ -32,3 +32,5 @@ export type Scope = Me["scopes"][number];
 export type Key = Schemas["KeyOut"];
 export type NewKey = Schemas["NewKeyOut"];
 export type LearningCurve = Schemas["LearningCurve"];
+export type NextItem = Schemas["NextItem"];
+export type Next = Schemas["NextOut"];

@@ -74,7 +74,7 @@ function fieldsView(fields: Record<string, unknown>): View | null {
 
 function pixelView(item: Shown, display: Showing["display"], input: Showing["input"]): View | null {
   if (!Array.isArray(item.x)) return null;
-  const inputShape = shapeOf(input);
+  const inputShape = input.shape;
   const shape = display?.shape ?? (display?.kind === "image" ? imageShape(inputShape) : null);
   if (shape === null) return null;
   const picture = pictureOf(item.x as number[], { shape, range: display?.range, inputShape });
@@ -87,11 +87,6 @@ function imageShape(input: readonly number[]): number[] | null {
   if (input.length === 2) return [first, second];
   if (input.length !== 3) return null;
   return first === 1 ? [second, third] : first === 3 ? [second, third, 3] : null;
-}
-
-function shapeOf(input: Showing["input"]): readonly number[] {
-  const { shape } = input as { shape?: unknown };
-  return Array.isArray(shape) ? (shape as number[]) : [];
 }
 
 function tableView(item: Shown, columns: readonly string[] | null): View | null {

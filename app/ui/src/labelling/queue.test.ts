@@ -14,6 +14,7 @@ import {
   storedQueues,
   unsay,
   unsent,
+  unsentLabels,
   type Batch,
   type Queue,
 } from "./queue";
@@ -425,14 +426,33 @@ describe("what is kept", () => {
     expect(openQueue(storage, place, clock.now).read()).toEqual(emptyQueue(place));
   });
 
-  it("remembers the last ten, a row once", () => {
+  it("remembers the last fifty, a row once", () => {
     const recent = (row: number, entryId = `${row}`) =>
-      ({ entryId, row, key: "", saying: { kind: "skip" }, before: null }) as const;
+      ({ entryId, row, key: "", saying: { kind: "skip" }, before: null, group: entryId }) as const;
     let kept = emptyQueue(place);
-    for (let row = 0; row < 12; row++) kept = remember(kept, recent(row));
+    for (let row = 0; row < 52; row++) kept = remember(kept, recent(row));
+    expect([kept.recent.length, kept.recent[0]?.row]).toEqual([50, 2]);
     kept = remember(kept, recent(5, "again"));
-    expect(kept.recent.map(({ row }) => row)).toEqual([2, 3, 4, 6, 7, 8, 9, 10, 11, 5]);
-    expect(forget(kept, "again").recent).toHaveLength(9);
+    expect(kept.recent.slice(-2).map(({ row }) => row)).toEqual([51, 5]);
+    expect(kept.recent.filter(({ row }) => row === 5)).toHaveLength(1);
+    expect(forget(kept, "again").recent).toHaveLength(49);
+  });
+
+  it("is counted over all rounds and annotators, what was refused too", () => {
+    queue.change((kept) => say(kept, label(1, "a")));
+    const grace = openQueue(storage, { ...place, annotator: "grace" }, clock.now);
+    grace.change((kept) => hold(kept, label(1, "g"), 0));
+    const other = openQueue(storage, { ...place, roundId: "r2" }, clock.now);
+    other.change((kept) =>
+      park(
+        freeze(say(kept, label(1, "x")), () => "k"),
+        "k",
+        0,
+        "no",
+        "k2",
+      ),
+    );
+    expect(unsentLabels(storage)).toBe(3);
   });
 
   it("is thrown away a month after the round, unless something waits", () => {

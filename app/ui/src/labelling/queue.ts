@@ -27,14 +27,16 @@ export interface Refused {
   detail: string;
 }
 
-/** One of the last ten that were answered. */
+/** One of the last that were answered. */
 export interface Recent {
   entryId: string;
   row: number;
   key: string;
   saying: Saying;
-  /** What was said of the row before this: null where nothing was. */
-  before: Saying | null;
+  /** What this one corrected: null where nothing had been said. */
+  before: Recent | null;
+  /** Those that were said together are undone together. */
+  group: string;
 }
 
 export interface Kept {
@@ -51,7 +53,8 @@ export interface Kept {
 }
 
 export const MOST_AT_ONCE = 50;
-export const MOST_RECENT = 10;
+/** Ten are shown; more can be undone. */
+export const MOST_RECENT = 50;
 const PREFIX = "bensemble.queue.";
 
 export function emptyQueue(place: Place): Kept {
@@ -194,6 +197,11 @@ export function storedQueues(storage: Storage): Kept[] {
     .filter((name) => name.startsWith(PREFIX))
     .map((name) => parsed(storage.getItem(name)))
     .filter((kept) => kept !== null);
+}
+
+/** Labels that this browser has and the service has not, whoever's. */
+export function unsentLabels(storage: Storage): number {
+  return storedQueues(storage).reduce((n, kept) => n + unsent(kept).length + kept.refused.length, 0);
 }
 
 export function queueName({ roundId, annotator }: Place): string {

@@ -3,8 +3,8 @@ import { useState } from "react";
 import { signOut, useCredentials } from "../../api/credentials";
 import { Button } from "../../components/Button";
 import { Dialog } from "../../components/Dialog";
-import { unsentLabels } from "../../api/unsent";
 import { many } from "../../formats";
+import { unsentLabels } from "../../labelling/queue";
 
 export function SignOut() {
   const { key } = useCredentials();
@@ -28,10 +28,7 @@ export function SignOut() {
       </div>
       {isAsked && (
         <Dialog title={`${many(waiting, "label")} not sent yet`} onClose={() => setAsked(false)}>
-          <p>
-            They stay in this browser, and are sent when somebody signs in here and opens the round again.
-            Open it first to have them sent now.
-          </p>
+          <p>They stay in this browser, and are sent when the same annotator signs in here again.</p>
           <div className="row">
             <Button kind="primary" onClick={() => setAsked(false)}>
               Stay
