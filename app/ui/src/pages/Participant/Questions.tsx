@@ -7,6 +7,7 @@ import { Skeleton } from "../../components/Loaded";
 import { Failure } from "../../components/Notice";
 import { OutcomeEntry } from "../../components/OutcomeEntry";
 import { Outgoing } from "../../components/Outgoing";
+import { isOnePress } from "../../experiments/entry";
 import { valueWords } from "../../experiments/words";
 import { useKeySwitch } from "../../hooks/useKeys";
 import { useResource } from "../../hooks/useResource";
@@ -88,10 +89,12 @@ export function Questions({ session, token, onChange }: Props) {
       {trial.refusal !== null && <Failure error={trial.refusal} />}
       <div className="row foot">
         {undo}
-        <label className="switch">
-          <input type="checkbox" checked={hasKeys} onChange={(event) => setHasKeys(event.target.checked)} />
-          Keys answer
-        </label>
+        {isOnePress(session.form.outcomes) && (
+          <label className="switch">
+            <input type="checkbox" checked={hasKeys} onChange={(event) => setHasKeys(event.target.checked)} />
+            Keys answer
+          </label>
+        )}
       </div>
     </div>
   );
