@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from app.bounded_cache import BoundedCache
 from app.compute import Compute
 from app.db.engine import Database
 from app.db.tables import PoolData
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from app.queue.context import JobContext
 
 OPEN_POOLS = 64
+PROJECTED_ROWS = 500_000  # of all maps that are kept, 8 MB
 
 
 def open_objects(settings: Settings) -> Objects:
@@ -36,6 +38,11 @@ class Services:
     @cached_property
     def compute(self) -> Compute:
         return Compute(threads=self.settings.design_threads, cache_bytes=self.settings.design_cache_bytes)
+
+    @cached_property
+    def projections(self) -> BoundedCache[Any]:
+        """Where the rows of pools lie on their maps, by the pool's prefix; they never change either."""
+        return BoundedCache(PROJECTED_ROWS)
 
     def pool(self, data: PoolData) -> Pool:
         return self.pool_at(data.prefix)

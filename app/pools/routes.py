@@ -8,9 +8,11 @@ from sqlalchemy import select
 
 from app.db.tables import Job, Pool, Project
 from app.pools.create import create_pool
+from app.pools.draw_map import draw_map
 from app.pools.find_items import Wanted, find_items
+from app.pools.project_rows import MAX_SAMPLE
 from app.pools.receive_file import queue_ingest, receive_file, refuse_second_file
-from app.pools.schemas import IngestOut, ItemOut, PoolIn, PoolOut
+from app.pools.schemas import IngestOut, ItemOut, MapOut, PoolIn, PoolOut
 from app.pools.views import ingest_view, pool_view
 from app.storage.readers import Columns
 from app.web.bodies.receive import Received
@@ -161,3 +163,14 @@ def list_items(
         limit=limit,
         features=features,
     )
+
+
+@router.get("/pools/{pool_id}/map", responses=problems(409), operation_id="draw_pool", summary="Get a map of a pool")
+def get_map(
+    pool_id: str,
+    context: CanRead[Pool],
+    n: Annotated[int, Query(ge=1, le=MAX_SAMPLE, description="Rows shown, a random sample of the pool.")] = 2000,
+) -> MapOut:
+    """Where rows lie beside each other, and what is said of them: two principal components of up to 5,000 rows. The
+    first answer takes a second or two, the following ones are quick; labels are those of now."""
+    return draw_map(context.services, context.session, context.resource, n=n)

@@ -69,6 +69,19 @@ class IngestOut(Out):
     pool: PoolOut
 
 
+class MapOut(Out):
+    """Rows of a pool on a plane, by columns: entry i of each is of row `row[i]`."""
+
+    row: list[int]
+    x: list[float] = Field(description="First principal component of the standardised features.")
+    y: list[float] = Field(description="The second.")
+    label: list[str | float | None] = Field(
+        description="The agreed label; null where there is none, or it is of several numbers."
+    )
+    status: list[RowStatus]
+    explained: tuple[float, float] = Field(description="Shares of the variance that x and y have, of 1 for all.")
+
+
 class ItemOut(Out):
     row: int
     key: str

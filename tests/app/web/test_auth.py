@@ -48,6 +48,7 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/pools/{pool_id}"): "read",
     ("DELETE", "/v1/pools/{pool_id}"): "write",
     ("GET", "/v1/pools/{pool_id}/items"): "read",
+    ("GET", "/v1/pools/{pool_id}/map"): "read",
     ("POST", "/v1/projects/{project_id}/labels"): "label",
     ("GET", "/v1/projects/{project_id}/labels"): "read",
     ("GET", "/v1/projects/{project_id}/labels/summary"): "read",
