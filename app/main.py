@@ -42,7 +42,9 @@ from app.web.serving import health
 from app.web.serving.docs import serve_docs
 from app.web.serving.limits import BodyCap, RateLimit, cap_of
 from app.web.serving.monitoring import RequestLog
+from app.web.serving.page import Page
 from app.web.serving.schema_gate import SchemaGate
+from app.web.serving.security import SecurityHeaders
 from app.web.watcher import Watcher
 
 ROUTERS = (
@@ -112,6 +114,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
     for router in ROUTERS:
         app.include_router(router)
     serve_docs(app)
+    app.add_middleware(Page)
     app.add_middleware(BodyCap, cap_of=cap_of(settings))
     app.add_middleware(SchemaGate)
     app.add_middleware(RequestLog)
@@ -125,6 +128,8 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
         )
     handle_errors(app, [*app.routes, *(route for router in ROUTERS for route in router.routes)])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    inner = app.build_middleware_stack
+    app.build_middleware_stack = lambda: SecurityHeaders(inner())  # type: ignore[method-assign]
     return app
 
 

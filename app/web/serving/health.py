@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import PlainTextResponse, RedirectResponse
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from app.db.migrate import schema_problem
@@ -14,11 +14,6 @@ from app.web.problems import problems
 from app.web.serving.monitoring import JOBS
 
 router = APIRouter(tags=["health"])
-
-
-@router.get("/", include_in_schema=False)
-def get_root() -> RedirectResponse:
-    return RedirectResponse("/docs")
 
 
 @router.get("/healthz", summary="Is the process alive?")
