@@ -4,6 +4,7 @@ import { Link, useLocation } from "wouter";
 import { useArrival } from "../hooks/useArrival";
 import { useIsLive } from "../hooks/useEvents";
 import { Mark } from "./Mark";
+import { Unsent } from "./Unsent";
 import "./Layout.css";
 
 const PLACES = [
@@ -38,6 +39,7 @@ export function Layout({ children }: { children: ReactNode }) {
             );
           })}
         </nav>
+        <Unsent />
         <span className="quiet live" role="status">
           {isLive ? "" : "not connected: figures may be old"}
         </span>
