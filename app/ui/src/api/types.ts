@@ -59,3 +59,10 @@ export interface FileInfo {
   preview: Record<string, unknown>[];
   notes: string[];
 }
+export type Metrics = Schemas["Metrics"];
+export type CurvePoint = Schemas["CurvePoint"];
+export type Advice = Schemas["AdviceOut"];
+export type Schedule = Schemas["ScheduleOut"];
+export type Backtest = Schemas["BacktestOut"];
+export type PoolItem = Schemas["ItemOut"];
+export type RankedItem = Schemas["RankedItem"];
