@@ -66,3 +66,5 @@ export type Schedule = Schemas["ScheduleOut"];
 export type Backtest = Schemas["BacktestOut"];
 export type PoolItem = Schemas["ItemOut"];
 export type RankedItem = Schemas["RankedItem"];
+export type Evaluation = Schemas["EvaluationOut"];
+export type LabelSummary = Schemas["SummaryOut"];

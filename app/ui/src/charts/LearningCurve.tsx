@@ -19,6 +19,9 @@ interface Props {
   table: ReactNode;
 }
 
+const HEIGHT = 320;
+const PLOT_HEIGHT = HEIGHT - 32 - 44;
+
 export function LearningCurve({ metric, points, control, saved, table }: Props) {
   const option = useCallback(
     (colours: Colours, width: number) =>
@@ -31,7 +34,7 @@ export function LearningCurve({ metric, points, control, saved, table }: Props) 
       ? "No version has been measured."
       : `${metric} from ${metricText(metric, first.value)} with ${many(first.nLabels, "label")} to ` +
         `${metricText(metric, last.value)} with ${many(last.nLabels, "label")}`;
-  return <Chart label={label} height={320} option={option} table={table} />;
+  return <Chart label={label} height={HEIGHT} option={option} table={table} />;
 }
 
 /** The upper edge from left to right and the lower edge back: what the band is filled inside of. */
@@ -69,6 +72,19 @@ export function bracketOf(last: MeasuredPoint | undefined, saved: Saved | null):
   };
 }
 
+/** Ends of an axis that hold all values with some room, on round numbers. */
+export function roundRange(values: readonly number[]): { min: number; max: number } {
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const step = roundStep((high - low || Math.abs(high) || 1) / 4);
+  return { min: Math.max(0, Math.floor(low / step) * step), max: Math.ceil(high / step) * step };
+}
+
+/** 1, 2 or 5 times a power of ten, not below `width`. */
+export function roundStep(width: number): number {
+  const power = 10 ** Math.floor(Math.log10(width));
+  return (([1, 2, 5] as const).find((times) => times * power >= width * (1 - 1e-9)) ?? 10) * power;
+}
+
 /** Where the axis of an accuracy begins: a fifth below the lowest value, so that changes are seen. */
 export function lowestShown(metric: MetricName, values: readonly number[]): number {
   if (metric !== "accuracy" || values.length === 0) return 0;
@@ -92,25 +108,35 @@ export function learningCurveOption(
     ...control.map((c) => c.value),
   ];
   const right = isNarrow || bracket !== null ? 24 : 120;
-  const sorted = metricText(metric, last?.value);
-  const beside = (words: string, colour: string, isBelow: boolean) => ({
+  const end = Math.max(1, bracket?.to ?? 0, last?.nLabels ?? 0, lastControl?.nLabels ?? 0);
+  const step = Math.max(1, roundStep(end / 6));
+  const range = metric === "accuracy" ? { min: lowestShown(metric, values), max: 1 } : roundRange(values);
+  // In pixels, of a plot that is so high; labels of one line need 16.
+  const apart = (((last?.value ?? 0) - (lastControl?.value ?? 0)) / (range.max - range.min)) * PLOT_HEIGHT;
+  const isBeside = !isNarrow && bracket === null;
+  const written = (words: string, colour: string, place: "right" | "above" | "below", shift = 0) => ({
     show: true,
-    position: isNarrow || bracket !== null ? ([0, isBelow ? 10 : -20] as const) : ("right" as const),
-    align: isNarrow || bracket !== null ? "right" : undefined,
-    offset: isNarrow || bracket !== null ? [6, 0] : [4, 0],
+    position: place === "right" ? "right" : place === "above" ? "top" : "bottom",
+    align: place === "right" ? undefined : "right",
+    offset: place === "right" ? [4, shift] : [6, place === "above" ? -2 : 2],
     formatter: words,
     color: colour,
     fontFamily: SANS,
     fontSize: 13,
   });
-  const isBelow = lastControl !== undefined && last !== undefined && lastControl.value < last.value;
+  const isControlLast = isBeside && lastControl?.nLabels === end;
+  const push = isControlLast && Math.abs(apart) < 16 ? (16 - Math.abs(apart)) / 2 : 0;
+  const isRankedHigher = apart >= 0;
   return {
     grid: { left: metric === "accuracy" ? 48 : 56, right, top: 32, bottom: 44 },
     xAxis: {
       ...axis(colours),
       type: "value",
       min: 0,
-      max: Math.max(1, bracket?.to ?? 0, last?.nLabels ?? 0, lastControl?.nLabels ?? 0),
+      max: end,
+      interval: step,
+      // The axis ends with the curve: its end is written where it is round.
+      axisLabel: { ...(axis(colours).axisLabel as object), showMaxLabel: end % step === 0 },
       name: "labels",
       nameLocation: "middle",
       nameGap: 26,
@@ -121,7 +147,7 @@ export function learningCurveOption(
       type: "value",
       name: metric === "accuracy" ? "accuracy" : "root mean square error",
       nameTextStyle: { ...(axis(colours).nameTextStyle as object), align: "left" },
-      ...(metric === "accuracy" ? { min: lowestShown(metric, values), max: 1 } : { scale: true }),
+      ...range,
     },
     tooltip: {
       trigger: "item",
@@ -155,7 +181,12 @@ export function learningCurveOption(
           value: [nLabels, value],
           label:
             i === control.length - 1
-              ? beside(`random ${metricText(metric, value)}`, random, isBelow)
+              ? written(
+                  `random ${metricText(metric, value)}`,
+                  random,
+                  isControlLast ? "right" : isRankedHigher ? "below" : "above",
+                  isRankedHigher ? push : -push,
+                )
               : undefined,
         })),
         symbol: "rect",
@@ -169,7 +200,15 @@ export function learningCurveOption(
         data: points.map((point, i) => ({
           value: [point.nLabels, point.value],
           words: intervalWords(point),
-          label: i === points.length - 1 ? beside(`ranked ${sorted}`, ranked, false) : undefined,
+          label:
+            i === points.length - 1
+              ? written(
+                  `ranked ${metricText(metric, point.value)}`,
+                  ranked,
+                  isBeside ? "right" : isRankedHigher ? "above" : "below",
+                  isRankedHigher ? -push : push,
+                )
+              : undefined,
         })),
         symbol: "circle",
         symbolSize: 9,

@@ -3,7 +3,7 @@ import type { MeasuredPoint } from "../metrics";
 import { barsOf } from "./ClassBars";
 import { confusionOption, mistakes } from "./Confusion";
 import { intervalWords } from "./Coverage";
-import { bandOf, bracketOf, learningCurveOption, lowestShown } from "./LearningCurve";
+import { bandOf, bracketOf, learningCurveOption, lowestShown, roundRange, roundStep } from "./LearningCurve";
 import { dotSize, excess, sureness } from "./Reliability";
 import type { Colours } from "./theme";
 
@@ -133,4 +133,11 @@ test("classes beyond those that fit are counted together", () => {
   expect(bars).toHaveLength(24);
   expect(bars[0]).toEqual({ value: "class 29", n: 29 });
   expect(bars.at(-1)).toEqual({ value: "7 others", n: 21 });
+});
+
+test("an axis of numbers ends on round ones around all of them", () => {
+  expect(roundRange([47.2, 64.9])).toEqual({ min: 45, max: 65 });
+  expect(roundRange([0.31, 0.52])).toEqual({ min: 0.30000000000000004, max: 0.6000000000000001 });
+  expect(roundStep(21)).toBe(50);
+  expect(roundStep(20)).toBe(20);
 });

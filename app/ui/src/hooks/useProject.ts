@@ -1,6 +1,6 @@
 /** A project, and what is known of how it learns. */
 import { api } from "../api/client";
-import type { Advice, Curve, Ensemble, Project } from "../api/types";
+import type { Advice, LearningCurve as Curve, Ensemble, Project } from "../api/types";
 import { isLabelNews, isVersionNews, useReloadOn } from "./useReloadOn";
 import { useResource, type Resource } from "./useResource";
 
