@@ -68,3 +68,6 @@ export type PoolItem = Schemas["ItemOut"];
 export type RankedItem = Schemas["RankedItem"];
 export type Evaluation = Schemas["EvaluationOut"];
 export type LabelSummary = Schemas["SummaryOut"];
+export type PoolMapData = Schemas["MapOut"];
+export type RankingScores = Schemas["ScoresOut"];
+export type RankingSample = Schemas["SampleOut"];
