@@ -59,6 +59,7 @@ def request_training(
             "schedule_ids": [schedule_id] if schedule_id else [],
             "calibrate": calibrate,
             "tune": tune,
+            "origin": origin,
         },
         project_id=project.id,
         delay_seconds=delay_seconds,

@@ -1,7 +1,7 @@
 """Take a data file for an empty pool: stream it to storage, look at its first rows, queue its ingest."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import NoResultFound
@@ -123,7 +123,7 @@ def queue_ingest(
             "pool_id": pool.id,
             "upload_key": upload.key,
             "file_kind": upload.kind,
-            "columns": {"key": upload.columns.key, "label": upload.columns.label, "payload": upload.columns.payload},
+            "columns": asdict(upload.columns),
             "annotator": annotator,
             "key_id": key_id,
         },

@@ -9,7 +9,6 @@ from sqlalchemy import select
 from app.db.tables import Job, Pool, Project
 from app.pools.create import create_pool
 from app.pools.draw_map import draw_map
-from app.pools.file_schemas import FILE_BODY
 from app.pools.find_items import Wanted, find_items
 from app.pools.project_rows import MAX_SAMPLE
 from app.pools.receive_file import queue_ingest, receive_file, refuse_second_file
@@ -29,6 +28,16 @@ _BODY = {
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PoolIn"}}},
     }
 }
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_KINDS = (
+    "application/x-npy",
+    "application/vnd.apache.parquet",
+    "application/vnd.apache.arrow.file",
+    "application/vnd.apache.arrow.stream",
+    "text/csv",
+    "application/x-ndjson",
+)
+_FILE = {"requestBody": {"required": True, "content": dict.fromkeys(_KINDS, _BINARY)}}
 
 
 @router.post(
@@ -72,7 +81,7 @@ Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
 @router.put(
     "/pools/{pool_id}/data",
     status_code=202,
-    openapi_extra=FILE_BODY,
+    openapi_extra=_FILE,
     operation_id="upload_pool_data",
     summary="Send a pool's rows as a file",
 )
@@ -85,10 +94,15 @@ async def put_data(
     key: Column = None,
     label: Column = None,
     payload: Column = None,
+    ignore: Annotated[
+        list[Annotated[str, Query(max_length=200, pattern=r"^[^\x00]+$")]] | None,
+        Query(max_length=1000, description="Columns that are not to be used, whatever they are called or hold."),
+    ] = None,
 ) -> IngestOut:
     """The body is the file itself, its format given by Content-Type: npy `[N, width]`, Parquet, Arrow, CSV with a
     header, or NDJSON. Features are the list column `x`, or all other numeric columns in order. `key`, `label` and
-    `payload` name the columns of that meaning (by default those words, if there are such columns). The first rows are
+    `payload` name the columns of that meaning (by default those words, if there are such columns), and `ignore`, once a
+    column, those that are not to be used. The first rows are
     checked before the answer; the rest by the job, and the pool is `ready` when it has succeeded. `notes` in the job's
     `result` name the columns that were not used. Features are kept as float32: a column whose values would no longer
     differ, such as timestamps of some minutes, is a mistake; subtract its mean. Nothing of a file with a mistake is
@@ -100,7 +114,7 @@ async def put_data(
         context.resource,
         request.stream(),
         content_type=request.headers.get("content-type"),
-        columns=Columns(key=key, label=label, payload=payload),
+        columns=Columns(key=key, label=label, payload=payload, ignored=tuple(ignore or ())),
     )
     answer = await run_in_threadpool(_queue, context, upload)
     response.headers["Location"] = f"/v1/jobs/{answer.job.id}"

@@ -115,7 +115,7 @@ def _projects_choice(project: Project, *, is_first: bool) -> tuple[dict[str, Any
 
 
 def enqueue_ranking(session: Session, ranking: Ranking, notes: Sequence[str] = ()) -> Ranking:
-    payload = {"ranking_id": ranking.id, "notes": list(notes)}
+    payload = {"ranking_id": ranking.id, "round_id": ranking.round_id, "notes": list(notes)}
     job = queue.enqueue(session, kind="rank_pool", queue="score", payload=payload, project_id=ranking.project_id).job
     ranking.job_id = job.id
     session.add(ranking)

@@ -26,6 +26,11 @@ class JobOut(Out):
     project_id: str | None
     parent_id: str | None = Field(None, description="The job that this one is a part of.")
     kind: str
+    about: dict[str, str] = Field(
+        default_factory=dict,
+        description="Ids of what it works on or makes, such as `ensemble_id`, `pool_id`, `ranking_id` or `session_id`; "
+        "and of a training its `origin`: request, round:<id> or schedule:<id>.",
+    )
     queue: str
     status: JobStatus
     progress: ProgressOut | None
@@ -43,10 +48,24 @@ class JobOut(Out):
     finished_at: datetime | None
 
 
+_ABOUT = (
+    "ensemble_id",
+    "pool_id",
+    "ranking_id",
+    "round_id",
+    "prediction_id",
+    "backtest_id",
+    "simulation_id",
+    "session_id",
+    "origin",
+)
+
+
 def job_view(session: Session, job: Job) -> JobOut:
     status, progress = jobs.shown(session, job)
     shown = ProgressOut.model_validate(progress) if progress is not None else None
-    return JobOut.model_validate(job).model_copy(update={"status": status, "progress": shown})
+    about = {name: job.payload[name] for name in _ABOUT if job.payload.get(name) is not None}
+    return JobOut.model_validate(job).model_copy(update={"status": status, "progress": shown, "about": about})
 
 
 def view_of_job(session: Session, job_id: str) -> JobOut:

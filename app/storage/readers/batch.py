@@ -34,11 +34,13 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Which columns are not features. None: the column of that very name, if there is one. A name: it must be there."""
+    """Which columns are not features. None: the column of that very name, if there is one. A name: it must be there.
+    `ignored` ones are not looked at, whatever they are called."""
 
     key: str | None = None
     label: str | None = None
     payload: str | None = None
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,12 +17,12 @@ MAX_UNUSED = 1000
 
 def open_ndjson(request: Request) -> Reader:
     request.source.seek(0)
-    objects = read_objects(request)
+    objects = _objects(request)
     first = next(objects, None)
     if first is None:
         raise BadData("The file is empty; NDJSON has one object per line.")
     check_count(len(first[1]), request.width)
-    plan = plan_columns({name: value_type(value) for name, value in first[1].items()}, request.columns, request.width)
+    plan = plan_columns({name: _type(value) for name, value in first[1].items()}, request.columns, request.width)
     unused: list[str] = []
     return Reader(
         batches=_batches(request, plan, _noting(chain([first], objects), request, plan, unused)), unused=unused
@@ -33,8 +33,8 @@ def _noting(
     objects: Iterator[tuple[int, dict[str, Any]]], request: Request, plan: Plan, unused: list[str]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The same objects; names that no line before had and that mean nothing go to `unused`, up to MAX_UNUSED."""
-    roles = (plan.key or "key", request.columns.label or "label", request.columns.payload or "payload")
-    known = {*plan.features, *roles}
+    roles = {plan.key or "key", _label_name(request), _payload_name(request)}
+    known = {*plan.features, *roles.difference(request.columns.ignored)}
     for n_bytes, found in objects:
         if not found.keys() <= known and len(unused) < MAX_UNUSED:
             new = [name for name in found if name not in known][: MAX_UNUSED - len(unused)]
@@ -43,7 +43,7 @@ def _noting(
         yield n_bytes, found
 
 
-def read_objects(request: Request) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(request: Request) -> Iterator[tuple[int, dict[str, Any]]]:
     """(bytes of the line, object)"""
     limit = request.limits.max_line_bytes
     line_number, row = 0, 0
@@ -88,24 +88,38 @@ def _batch(request: Request, plan: Plan, held: list[dict[str, Any]], row: int) -
         rows,
         width=request.width,
         keys=_keys(request, plan, held, row),
-        labels=[found.get(request.columns.label or "label") for found in held],  # each line may leave it out
-        payloads=[found.get(request.columns.payload or "payload") for found in held],
+        labels=_values(held, _label_name(request)),  # each line may leave it out
+        payloads=_values(held, _payload_name(request)),
         first_row=row,
         names=None if plan.is_list else plan.features,
         max_payload_bytes=request.limits.max_payload_bytes,
     )
 
 
+def _label_name(request: Request) -> str | None:
+    return request.columns.label or ("label" if "label" not in request.columns.ignored else None)
+
+
+def _payload_name(request: Request) -> str | None:
+    return request.columns.payload or ("payload" if "payload" not in request.columns.ignored else None)
+
+
+def _values(held: list[dict[str, Any]], name: str | None) -> list[Any]:
+    return [found.get(name) if name is not None else None for found in held]
+
+
 def _keys(request: Request, plan: Plan, held: list[dict[str, Any]], row: int) -> list[Any] | None:
     if plan.key is not None:
-        return [found.get(plan.key) for found in held]
+        return _values(held, plan.key)
+    if "key" in request.columns.ignored:
+        return None
     for i, found in enumerate(held):
         if found.get("key") is not None:
             raise BadData(f"Row {row + i} has a key and row 0 has none; give every row one, or none.", row=row + i)
     return None
 
 
-def value_type(value: object) -> ColumnType:
+def _type(value: object) -> ColumnType:
     if isinstance(value, (bool, int, float)):
         return "number"
     return "list" if isinstance(value, list) else "other"

@@ -30,8 +30,10 @@ class Plan:
 
 
 def plan_columns(types: Mapping[str, ColumnType], columns: Columns, width: int) -> Plan:
-    named = {role: _named(types, getattr(columns, role), role) for role in ("key", "label", "payload")}
-    taken = {name for name in named.values() if name is not None}
+    _check_ignored(types, columns)
+    free = {name: kind for name, kind in types.items() if name not in columns.ignored}
+    named = {role: _named(free, getattr(columns, role), role) for role in ("key", "label", "payload")}
+    taken = {*columns.ignored, *(name for name in named.values() if name is not None)}
     if types.get("x") == "list" and "x" not in taken:
         return _plan(types, ("x",), named, is_list=True)
     features = tuple(name for name, kind in types.items() if kind == "number" and name not in taken)
@@ -86,6 +88,14 @@ def _named(types: Mapping[str, ColumnType], name: str | None, role: str) -> str 
     if name not in types:
         raise BadData(f"There is no column {name!r} for the {role}; the columns are: {listed(types)}.", column=name)
     return name
+
+
+def _check_ignored(types: Mapping[str, ColumnType], columns: Columns) -> None:
+    for name in columns.ignored:
+        if name not in types:
+            raise BadData(f"There is no column {name!r} to ignore; the columns are: {listed(types)}.", column=name)
+        if name in (columns.key, columns.label, columns.payload):
+            raise BadData(f"Column {name!r} is both used and ignored; decide for one.", column=name)
 
 
 def _wrong_width(types: Mapping[str, ColumnType], features: tuple[str, ...], taken: set[str], width: int) -> str:

@@ -41,6 +41,25 @@ def test_a_job_is_listed_and_shown_with_its_progress(service: Service, job_id: s
     assert service.get(f"/projects/{told['project_id']}/jobs?status=failed")["items"] == []
 
 
+def test_a_job_says_what_it_is_about_and_who_asked_for_it(service: Service) -> None:
+    project = service.project(input={"shape": [1]})
+    rows, labels = [[i] for i in range(9)], ["0", "1", *[None] * 7]
+    pool = service.post(f"/projects/{project['id']}/pools", {"name": "p", "rows": rows, "labels": labels})
+    asked = service.post(f"/projects/{project['id']}/rounds", {"pool_id": pool["id"], "k": 2}, 202)
+    ids = {"ranking_id": asked["round"]["ranking_id"], "round_id": asked["round"]["id"]}
+    assert asked["job"]["about"] == service.get(f"/jobs/{asked['job']['id']}")["about"] == ids
+    service.run_jobs()
+    given = [{"row": item["row"], "value": "1"} for item in _next(service, ids["round_id"])]
+    told = service.post(f"/rounds/{ids['round_id']}/labels", {"labels": given})
+    training = service.get(f"/jobs/{told['triggered'][0]}")
+    assert training["about"].pop("ensemble_id") == service.get(f"/projects/{project['id']}/ensembles")["items"][0]["id"]
+    assert training["about"] == {"origin": f"round:{ids['round_id']}"}
+
+
+def _next(service: Service, round_id: str) -> Any:
+    return service.post(f"/rounds/{round_id}/next", {"annotator": "a", "count": 2})["items"]
+
+
 def test_a_job_says_when_its_worker_spoke_and_how_often_that_would_try(
     database: Database, make_service: Callable[..., Service]
 ) -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from app.db.engine import Database
-from app.storage.readers import Kind, open_reader
+from app.storage.readers import BadData, Columns, Kind, open_reader
 from tests.app.conftest import Service
 from tests.app.hammering import classification, empty_pool
 
@@ -30,6 +30,44 @@ def test_a_reader_names_the_columns_that_it_did_not_use(kind: Kind) -> None:
         reader = open_reader(kind, io.BytesIO(written(kind, table)), width=2)
         assert sum(map(len, reader)) == 2
         assert reader.unused == unused
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "ndjson"])
+def test_columns_that_are_to_be_ignored_are_neither_features_nor_what_their_names_say(kind: Kind) -> None:
+    names = ("label", "key", "payload")
+    table = pa.table({"a": [1.0, 2.0], "year": [1999, 2001], **{name: ["red", "blue"] for name in names}})
+    columns = Columns(ignored=("year", *names))
+    reader = open_reader(kind, io.BytesIO(written(kind, table)), width=1, columns=columns)
+    (batch,) = reader
+    assert batch.features.tolist() == [[1.0], [2.0]]
+    assert (batch.labels or [None] * 2, batch.keys, batch.payloads or [None] * 2) == ([None] * 2, None, [None] * 2)
+    assert reader.unused == ["year", *names]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "ndjson"])
+def test_what_is_ignored_is_there_and_not_used_as_well(kind: Kind) -> None:
+    file = written(kind, pa.table({"a": [1.0], "b": ["red"]}))
+    for columns, said in (
+        (Columns(ignored=("c",)), "no column 'c' to ignore; the columns are: a, b"),
+        (Columns(label="b", ignored=("b",)), "'b' is both used and ignored"),
+    ):
+        with pytest.raises(BadData, match=said):
+            open_reader(kind, io.BytesIO(file), width=1, columns=columns)
+
+
+def test_an_upload_leaves_columns_out_that_it_is_told_to_ignore(service: Service) -> None:
+    pool_id = empty_pool(service, classification(service))
+    given = service.client.put(
+        f"/v1/pools/{pool_id}/data",
+        params={"label": "colour", "ignore": ["year", "key"]},
+        content="key,a,b,year,colour\nx,1,3,1999,red\nx,2,4,2001,blue\n",
+        headers={"Content-Type": "text/csv"},
+    )
+    assert given.status_code == 202, given.text
+    service.run_jobs()
+    items = service.get(f"/pools/{pool_id}/items", features=True)["items"]
+    found = [(item["key"], item["x"], item["label"]) for item in items]
+    assert found == [("0", [1.0, 3.0], "red"), ("1", [2.0, 4.0], "blue")]
 
 
 def written(kind: Kind, table: pa.Table) -> bytes:
