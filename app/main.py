@@ -24,6 +24,7 @@ from app.jobs.schemas import LabelsChange
 from app.keys import routes as keys
 from app.labels import routes as labels
 from app.methods import routes as methods
+from app.pools import file_routes as files
 from app.pools import routes as pools
 from app.pools.schemas import PoolIn
 from app.projects import routes as projects
@@ -48,7 +49,7 @@ from app.web.serving.security import SecurityHeaders
 from app.web.watcher import Watcher
 
 ROUTERS = (
-    *(projects.router, pools.router, labels.router, ensembles.router, ensembles.of_projects),
+    *(projects.router, files.router, pools.router, labels.router, ensembles.router, ensembles.of_projects),
     *(rankings.router, rounds.router, labels.of_rounds, schedules.router, backtests.router, advice.router),
     *(catalogue.router, experiments.router),
     *(sessions.router, proposals.router, observations.router, simulations.router),

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from app.db.tables import Job, Pool, Project
 from app.pools.create import create_pool
 from app.pools.draw_map import draw_map
+from app.pools.file_schemas import FILE_BODY
 from app.pools.find_items import Wanted, find_items
 from app.pools.project_rows import MAX_SAMPLE
 from app.pools.receive_file import queue_ingest, receive_file, refuse_second_file
@@ -28,16 +29,6 @@ _BODY = {
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PoolIn"}}},
     }
 }
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
-_KINDS = (
-    "application/x-npy",
-    "application/vnd.apache.parquet",
-    "application/vnd.apache.arrow.file",
-    "application/vnd.apache.arrow.stream",
-    "text/csv",
-    "application/x-ndjson",
-)
-_FILE = {"requestBody": {"required": True, "content": dict.fromkeys(_KINDS, _BINARY)}}
 
 
 @router.post(
@@ -81,7 +72,7 @@ Column = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]+$")]
 @router.put(
     "/pools/{pool_id}/data",
     status_code=202,
-    openapi_extra=_FILE,
+    openapi_extra=FILE_BODY,
     operation_id="upload_pool_data",
     summary="Send a pool's rows as a file",
 )

@@ -28,7 +28,7 @@ def _open_arrow(request: Request) -> Reader:
     n_batches = None
     start = 0
     if magic[:6] == FILE_MAGIC:
-        n_batches, start = _footer(source), 8
+        n_batches, start = count_batches(source), 8
     frames = list(walk(source, start, n_batches))
     n_rows = sum(frame.n_rows for frame in frames)
     request.check_rows(n_rows)
@@ -44,14 +44,14 @@ def _open_arrow(request: Request) -> Reader:
             f"A record batch unpacks to {largest:,} bytes, at most {request.limits.max_batch_bytes:,} are held "
             "at once; write smaller ones (max_chunksize=100_000)."
         )
-    schema = ipc.open_stream(_stream(source, name, start)).schema
+    schema = ipc.open_stream(open_stream(source, name, start)).schema
     plan = plan_table(schema, request)
     batches = _batches(request, plan, schema, name, start, sum(frame.is_batch for frame in frames))
     is_compressed = any(frame.is_compressed for frame in frames)
     return Reader(batches=batches, n_rows=n_rows, decodes_at_once=is_compressed, unused=list(plan.unused))
 
 
-def _footer(source: BinaryIO) -> int:
+def count_batches(source: BinaryIO) -> int:
     size = source.seek(0, io.SEEK_END)
     source.seek(max(0, size - 6))
     if size < 24 or source.read(6) != FILE_MAGIC:
@@ -68,7 +68,7 @@ def _batches(
     options = ipc.IpcReadOptions(included_fields=wanted, use_threads=False)
     row = 0
     with readable("Arrow data"):
-        reader = ipc.open_stream(_stream(request.source, name, start), options=options)
+        reader = ipc.open_stream(open_stream(request.source, name, start), options=options)
         for _ in range(n_batches):
             table = reader.read_next_batch()
             table.validate(full=True)  # offsets come from the file
@@ -76,7 +76,7 @@ def _batches(
             row += table.num_rows
 
 
-def _stream(source: BinaryIO, name: str | None, start: int) -> Any:
+def open_stream(source: BinaryIO, name: str | None, start: int) -> Any:
     file = pa.PythonFile(source, mode="r") if name is None else pa.memory_map(name, "r")
     file.seek(start)
     return file

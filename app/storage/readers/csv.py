@@ -27,21 +27,21 @@ PARSING = pacsv.ParseOptions(newlines_in_values=True)
 
 
 def open_csv(request: Request) -> Reader:
-    names = _header(request)
+    names = read_header(request)
     refuse_repeats(names)
     if all(_is_number(name) for name in names):
         raise BadData(
             f"The first line of a CSV file names its columns, this one holds numbers ({names[0]}, …); add it."
         )
-    tables = _tables(request, names)
+    tables = read_tables(request, names)
     first = next(tables, None)
     if first is None:
         raise BadData("The CSV file has a header but no rows.")
-    plan = plan_columns({name: _type(first.column(name)) for name in names}, request.columns, request.width)
+    plan = plan_columns({name: cell_type(first.column(name)) for name in names}, request.columns, request.width)
     return Reader(batches=_batches(request, plan, first, tables), unused=list(plan.unused))
 
 
-def _header(request: Request) -> list[str]:
+def read_header(request: Request) -> list[str]:
     request.source.seek(0)
     first_line = request.source.readline(request.limits.max_line_bytes)
     check_count(QUOTED.sub(b"", first_line).count(b",") + 1, request.width)
@@ -54,7 +54,7 @@ def _header(request: Request) -> list[str]:
         raise _unreadable(error, request) from None
 
 
-def _tables(request: Request, names: list[str]) -> Iterator[pa.RecordBatch]:
+def read_tables(request: Request, names: list[str]) -> Iterator[pa.RecordBatch]:
     request.source.seek(0)
     converting = pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
     try:
@@ -101,7 +101,7 @@ def _features(part: pa.RecordBatch, plan: Plan, row: int) -> Batch:
     return as_features(values.to_numpy().reshape(len(plan.features), -1).T, row, plan.features)
 
 
-def _type(column: pa.Array) -> ColumnType:
+def cell_type(column: pa.Array) -> ColumnType:
     for cell in column:
         if text := cell.as_py().strip():
             return "number" if _is_number(text) else "other"

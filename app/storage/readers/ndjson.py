@@ -17,12 +17,12 @@ MAX_UNUSED = 1000
 
 def open_ndjson(request: Request) -> Reader:
     request.source.seek(0)
-    objects = _objects(request)
+    objects = read_objects(request)
     first = next(objects, None)
     if first is None:
         raise BadData("The file is empty; NDJSON has one object per line.")
     check_count(len(first[1]), request.width)
-    plan = plan_columns({name: _type(value) for name, value in first[1].items()}, request.columns, request.width)
+    plan = plan_columns({name: value_type(value) for name, value in first[1].items()}, request.columns, request.width)
     unused: list[str] = []
     return Reader(
         batches=_batches(request, plan, _noting(chain([first], objects), request, plan, unused)), unused=unused
@@ -43,7 +43,7 @@ def _noting(
         yield n_bytes, found
 
 
-def _objects(request: Request) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_objects(request: Request) -> Iterator[tuple[int, dict[str, Any]]]:
     """(bytes of the line, object)"""
     limit = request.limits.max_line_bytes
     line_number, row = 0, 0
@@ -119,7 +119,7 @@ def _keys(request: Request, plan: Plan, held: list[dict[str, Any]], row: int) ->
     return None
 
 
-def _type(value: object) -> ColumnType:
+def value_type(value: object) -> ColumnType:
     if isinstance(value, (bool, int, float)):
         return "number"
     return "list" if isinstance(value, list) else "other"

@@ -31,7 +31,7 @@ class Header:
 
 
 def open_npy(request: Request) -> Reader:
-    header = _read_header(request)
+    header = read_header(request)
     n_rows = header.shape[0]
     expected = header.offset + math.prod(header.shape) * header.dtype.itemsize
     size = request.source.seek(0, io.SEEK_END)
@@ -52,7 +52,7 @@ def open_npy(request: Request) -> Reader:
     return Reader(batches=batches, n_rows=n_rows)
 
 
-def _read_header(request: Request) -> Header:
+def read_header(request: Request) -> Header:
     source = request.source
     source.seek(0)
     start = source.read(8)

@@ -21,12 +21,12 @@ def open_parquet(request: Request) -> Reader:
 
 
 def _open_parquet(request: Request) -> Reader:
-    schema, _ = _open(request, [])
+    schema, _ = open_file(request, [])
     plan = plan_table(schema, request)
     # Text stays a dictionary, so that a value repeated a million times is not spelt out before it is measured.
     named = {name for name in (plan.key, plan.label, plan.payload) if name is not None}
-    texts = [name for name in named if _is_text(schema.field(name).type)]
-    _, file = _open(request, texts)
+    texts = [name for name in named if is_text(schema.field(name).type)]
+    _, file = open_file(request, texts)
     meta = file.metadata
     request.check_rows(meta.num_rows)
     if plan.is_list:
@@ -54,7 +54,7 @@ def _refuse_bombs(request: Request, meta: pq.FileMetaData) -> None:
                 )
 
 
-def _open(request: Request, texts: list[str]) -> tuple[pa.Schema, pq.ParquetFile]:
+def open_file(request: Request, texts: list[str]) -> tuple[pa.Schema, pq.ParquetFile]:
     request.source.seek(0)
     file = pq.ParquetFile(request.source, read_dictionary=texts, buffer_size=2**20, pre_buffer=False)
     return file.schema_arrow, file
@@ -72,6 +72,6 @@ def _batches(file: pq.ParquetFile, plan: Plan, request: Request) -> Iterator[Bat
         )
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     kind = plain_type(kind)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -41,7 +41,7 @@ def plan_table(schema: pa.Schema, request: Request) -> Plan:
     plan = plan_columns({field.name: column_type(field.type) for field in schema}, request.columns, request.width)
     if plan.is_list:
         kind, size = plain_type(schema.field("x").type), 1
-        while _is_list(kind):
+        while is_list(kind):
             size *= kind.list_size if pa.types.is_fixed_size_list(kind) else 0
             kind = plain_type(kind.value_type)
         if size not in (0, request.width):
@@ -52,12 +52,12 @@ def plan_table(schema: pa.Schema, request: Request) -> Plan:
 
 def column_type(kind: pa.DataType) -> ColumnType:
     kind = plain_type(kind)
-    if _is_number(kind):
+    if is_number(kind):
         return "number"
-    if _is_list(kind):
-        while _is_list(kind):
+    if is_list(kind):
+        while is_list(kind):
             kind = plain_type(kind.value_type)
-        return "list" if _is_number(kind) else "other"
+        return "list" if is_number(kind) else "other"
     return "other"
 
 
@@ -100,19 +100,19 @@ def _features(part: pa.RecordBatch, plan: Plan, request: Request, row: int) -> B
             came = f"Row {at}: expected {request.width} features, 'x' has {found}."
             raise WrongWidth(came, found=found, row=at, column="x")
         return as_features(_numbers(values, row, ["x"], request.width).reshape(-1, request.width), row)
-    columns = [_numbers(_plain(part.column(name)), row, [name], 1) for name in plan.features]
+    columns = [_numbers(plain_array(part.column(name)), row, [name], 1) for name in plan.features]
     return as_features(np.stack(columns).T, row, plan.features)
 
 
 def _flattened(column: pa.Array, row: int) -> tuple[pa.Array, NDArray[np.int64]]:
     """All numbers of a (nested) list column, and how many each row has."""
-    column = _plain(column)
+    column = plain_array(column)
     if column.null_count:
         at = row + int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
         raise bad_row(at, "'x' is null; every row needs its features.", "x")
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
-    values = _plain(column.flatten())
-    if not _is_list(values.type):
+    values = plain_array(column.flatten())
+    if not is_list(values.type):
         return values, lengths
     if values.null_count:
         raise BadData(f"Rows from {row} on: a list inside 'x' is null; every row needs its features.", column="x")
@@ -164,7 +164,7 @@ def _text_bytes(dictionary: pa.Array, indices: pa.Array) -> int:
     return int(pc.sum(lengths, min_count=0).as_py() or 0)
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def plain_array(column: pa.Array) -> pa.Array:
     while True:
         if isinstance(column, pa.ExtensionArray):
             column = column.storage
@@ -174,7 +174,7 @@ def _plain(column: pa.Array) -> pa.Array:
             return column
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -183,5 +183,5 @@ def _is_number(kind: pa.DataType) -> bool:
     )
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

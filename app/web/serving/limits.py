@@ -11,9 +11,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.errors import TooLarge, TooMany, problem_response
 from app.settings import Settings
 
+INSPECT_BYTES = 16 * 2**20  # held in memory, at most two at once
 UNREAD_BYTES = 64 * 1024  # the server reads off that much after an answer; for more the connection is closed
 
 
+_INSPECTED = "/v1/files/inspect"
 _FILE = re.compile(r"/v1/pools/[^/]+/data")
 _ROWS = re.compile(r"/v1/(projects/[^/]+/pools|ensembles/[^/]+/predictions|pools/[^/]+/rankings)")
 _DOCUMENT = re.compile(r"/v1/((projects|rounds)/[^/]+/labels|models/validate|experiments(/[^/]+)?)")
@@ -25,6 +27,8 @@ def cap_of(settings: Settings) -> Callable[[str, str], int]:
     def cap(method: str, path: str) -> int:
         if method == "PUT" and _FILE.fullmatch(path):
             return settings.max_upload_bytes
+        if path == _INSPECTED:
+            return min(INSPECT_BYTES, settings.max_upload_bytes)
         if _ROWS.fullmatch(path):
             return settings.max_json_bytes
         of_kind = settings.max_document_bytes if _DOCUMENT.fullmatch(path) else settings.max_request_bytes

@@ -122,6 +122,7 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/me"): "read",
     ("GET", "/v1/methods"): "read",
     ("POST", "/v1/examples"): "write",
+    ("POST", "/v1/files/inspect"): "write",
 }
 
 ENDLESS = {"/v1/events": f"?project_id={UNKNOWN}"}  # a stream that nobody ends; so it is refused

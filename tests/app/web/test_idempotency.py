@@ -24,7 +24,8 @@ Send = Callable[[], httpx.Response]
 
 def send(service: Service, path: str, body: Any, key: str, secret: str | None = None) -> httpx.Response:
     headers = {"Idempotency-Key": key, **({"Authorization": f"Bearer {secret}"} if secret else {})}
-    return service.client.post(f"/v1{path}", json=body, headers=headers)
+    sent: dict[str, Any] = {"content": body} if isinstance(body, bytes) else {"json": body}
+    return service.client.post(f"/v1{path}", **sent, headers=headers)
 
 
 def requests(service: Service, world: World) -> dict[str, tuple[str, Any]]:
@@ -69,6 +70,7 @@ def requests(service: Service, world: World) -> dict[str, tuple[str, Any]]:
         "/v1/jobs/{job_id}/cancel": (f"/jobs/{waiting}/cancel", None),
         "/v1/jobs/{job_id}/retry": (f"/jobs/{cancelled}/retry", None),
         "/v1/examples": ("/examples", {"name": "digits"}),
+        "/v1/files/inspect": ("/files/inspect?name=a.csv", b"a,b\n1,2\n"),
     }
 
 

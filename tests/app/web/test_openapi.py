@@ -243,7 +243,7 @@ class Attack:
         for name in case.path_parameters:
             if name in picks and draw(st.integers(0, 15)):
                 case.path_parameters[name] = draw(st.sampled_from(picks[name]))()
-        if case.operation.path.endswith("/data"):
+        if case.operation.path.endswith(("/data", "/inspect")):
             content = draw(st.sampled_from(FILES))
             end = draw(st.integers(0, 2 * len(content)))
             case.body = draw(st.binary(max_size=20)) if end == 0 else content[:end]
