@@ -51,7 +51,7 @@ def test_from_the_catalogue_to_five_trials_with_one_undone(service: Served, page
     page.get_by_role("link", name="Experiments", exact=True).first.click()
     expect(page.get_by_text("No experiment yet.")).to_be_visible()
     page.get_by_label("Find a model").fill("digit span")
-    page.get_by_role("button", name="Start from Digit span").click()
+    page.get_by_role("button", name="Start from this: Digit span").click()
     editor = page.get_by_label("The experiment as JSON")
     expect(page.get_by_text("whole numbers from 1 to 15")).to_be_visible()
     editor.fill(editor.input_value().replace("Digit span", "memory of digits"))

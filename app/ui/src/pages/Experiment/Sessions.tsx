@@ -37,7 +37,7 @@ export function Sessions({ experimentId, sessions }: Props) {
                 columns={[
                   { title: "session", cell: ({ id, name }) => <Link href={`/s/${id}`}>{name}</Link> },
                   { title: "trials", isNumber: true, cell: ({ n_observations }) => n_observations },
-                  { title: "", cell: ({ status }) => (status === "closed" ? "closed" : "open") },
+                  { title: "state", cell: ({ status }) => (status === "closed" ? "closed" : "open") },
                   {
                     title: "began with",
                     cell: ({ n_prior_observations: n }) => (n === 0 ? "the prior" : many(n, "observation")),

@@ -39,7 +39,7 @@ export function Catalogue({ onStart }: { onStart: (spec: unknown) => void }) {
                     <p>{summary}</p>
                     <p className="quiet">{reference}</p>
                     <Button
-                      aria-label={`Start from ${title} (${id})`}
+                      aria-label={`Start from this: ${title} (${id})`}
                       onClick={() => onStart({ name: title.slice(0, 200), ...spec })}
                     >
                       Start from this

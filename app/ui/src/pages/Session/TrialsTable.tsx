@@ -28,14 +28,14 @@ export function TrialsTable({ session, trials, onUndo, isBusy }: Props) {
     { title: "promised", isNumber: true, cell: ({ eig }) => number(eig) },
     { title: "taught", isNumber: true, cell: ({ kl, is_stale }) => (is_stale ? "…" : number(kl)) },
     {
-      title: "",
+      title: "change",
       cell: (trial) =>
         session.status === "open" && (
           <Button
             kind="link"
             isBusy={isBusy}
             forbidden={trial.n === last ? mayNotUndoLast : mayNotUndoAny}
-            aria-label={`Take trial ${trial.n} back`}
+            aria-label={`${trial.n === last ? "undo" : "take back"} trial ${trial.n}`}
             onClick={() => onUndo(trial.n)}
           >
             <span className="one-line">{trial.n === last ? "undo" : "take back"}</span>
