@@ -122,6 +122,7 @@ function base(map: PoolMapData, colours: Colours): Option {
     type: "value",
     scale: true,
     axisLabel: { show: false },
+    axisLine: { onZero: false, lineStyle: { color: colours.rule } },
     splitLine: { show: false },
   };
   return {

@@ -45,7 +45,13 @@ export function useItems(pool: Pool, filter: Filter): Items {
   const isOurs = state.address === name;
   const found = isOurs ? state.found : NOTHING;
 
-  useEffect(() => () => asked.current?.stop.abort(), []);
+  useEffect(
+    () => () => {
+      asked.current?.stop.abort();
+      asked.current = null;
+    },
+    [],
+  );
 
   function begin() {
     if (asked.current?.name === name) return asked.current;
