@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, ValidatorFunctionWrapHandler, WrapValidator
 
 from app.web.bodies.long import LongObject, whole
-from app.web.fields import In, Name, Out
+from app.web.fields import In, Name, Out, Result
 
 
 class _Whole(dict[str, JsonValue]):
@@ -112,6 +112,30 @@ class FormOut(Out):
     designs: list[DesignVariable]
     outcomes: list[OutcomeField]
     instructions: str | None = Field(description="`instructions` of the spec.")
+
+
+class PreviewAxis(Out):
+    name: str
+    values: list[float | str]
+    is_log: bool
+
+
+class PreviewOutcome(Out):
+    name: str
+    label: str = Field(description="What the curves are: the outcome's mean, or the probability of one of its classes.")
+
+
+class PreviewCurve(Out):
+    label: str = Field(description="The parameters, in words.")
+    values: list[Result]
+
+
+class PreviewOut(Out):
+    """A picture of a model, before anything is measured."""
+
+    x: PreviewAxis = Field(description="A design variable; the others stay at their middle.")
+    y: PreviewOutcome
+    curves: list[PreviewCurve] = Field(description="For all parameters at their .1, .5 and .9 quantiles of the prior.")
 
 
 class CatalogueItem(Out):

@@ -15,6 +15,7 @@ from bensemble_core.design.experiment import Experiment
 from bensemble_core.design.guards import Guards
 from bensemble_core.design.information.eig import Estimate
 from bensemble_core.design.information.information import Information
+from bensemble_core.design.preview import Preview, preview
 from bensemble_core.design.search.propose import Proposal, RunnerUp
 from bensemble_core.design.simulate import Curve, Policy, simulate
 from bensemble_core.design.spec.model import Observation
@@ -32,6 +33,7 @@ __all__ = [
     "Information",
     "Observation",
     "Policy",
+    "Preview",
     "Proposal",
     "RunnerUp",
     "Spec",
@@ -40,6 +42,7 @@ __all__ = [
     "Work",
     "canonical",
     "limited",
+    "preview",
     "read_spec",
     "simulate",
     "summary",

@@ -54,6 +54,9 @@ class _Plain:
     def outcome(self, c: Tensor) -> Tensor:
         return c
 
+    def mean(self, arguments: Arguments) -> Tensor:
+        return arguments["mean"]
+
     def admits(self, y: float) -> str | None:
         return None
 
@@ -106,6 +109,9 @@ class LogNormal(Normal):
     def outcome(self, c: Tensor) -> Tensor:
         return c.exp()
 
+    def mean(self, arguments: Arguments) -> Tensor:
+        return (arguments["mean"] + 0.5 * arguments["sd"].square()).exp()
+
     def admits(self, y: float) -> str | None:
         return None if y > 0 else "a number above 0"
 
@@ -152,6 +158,9 @@ class Exponential(_Positive):
     """p(y) = rate · exp(−rate y); the coordinate log y is a Gumbel variable of entropy 1 + γ whatever the rate."""
 
     signatures: ClassVar[tuple[tuple[str, ...], ...]] = (("rate",),)
+
+    def mean(self, arguments: Arguments) -> Tensor:
+        return 1 / arguments["rate"]
 
     def faults(self, arguments: Arguments) -> Iterator[Fault]:
         yield "rate", not_positive(arguments["rate"]), "a number above 0"

@@ -49,6 +49,7 @@ class Family(Protocol):
 
     def log_prob(self, arguments: Arguments, y: Tensor) -> Tensor: ...
     def quantile(self, arguments: Arguments, u: Tensor) -> Tensor: ...
+    def mean(self, arguments: Arguments) -> Tensor: ...
     def admits(self, y: float) -> str | None:
         """What is expected of an outcome, if this is not one."""
         ...
@@ -71,6 +72,13 @@ class _Plain:
     lists: ClassVar[tuple[str, ...]] = ()
     fixed: ClassVar[tuple[str, ...]] = ()
     support: ClassVar[tuple[float | None, float | None]] = (0.0, None)
+
+    def mean(self: Any, arguments: Arguments) -> Tensor:
+        n = self.count(arguments)
+        one = self.log_prob(arguments, torch.zeros((), dtype=torch.float64))
+        y = torch.arange(n, dtype=torch.float64).reshape(n, *(1,) * one.ndim)
+        total: Tensor = (y * self.log_prob(arguments, y).exp()).sum(0)
+        return total
 
     def admits(self, y: float) -> str | None:
         return None if 0 <= y <= LAST_WHOLE and y == int(y) else "a whole number from 0 to 2**53"
@@ -288,6 +296,9 @@ class Poisson(_Plain):
         y = torch.arange(self.count(small), dtype=torch.float64).reshape(-1, *(1,) * rate.ndim)
         return torch.where(rate < MANY, summed_entropy(self.log_prob(small, y)), series)
 
+    def mean(self, arguments: Arguments) -> Tensor:
+        return arguments["rate"] if "rate" in arguments else arguments["log_rate"].exp()
+
     def place(self, arguments: Arguments, score: float) -> Tensor:
         return _place(arguments["rate"] if "rate" in arguments else arguments["log_rate"].exp(), score)
 
@@ -336,6 +347,9 @@ class NegativeBinomial(_Plain):
             # where all lie beyond MANY, nothing is left for the rule that joins sum and integral
             found = found + torch.where(places[0] <= MANY, summed_entropy(self.log_prob(stated, first), weights), 0.0)
         return found
+
+    def mean(self, arguments: Arguments) -> Tensor:
+        return arguments["mean"]
 
     def place(self, arguments: Arguments, score: float) -> Tensor:
         """Poisson's, of a rate from the gamma distribution that mixes them."""

@@ -30,7 +30,7 @@ def spread(space: Space, points: int, seed: int) -> Tensor:
 
 def _grid(space: Space, free: list[Variable], points: int) -> Tensor:
     sides = _sides(free, points)
-    axes = [_axis(variable, sides.get(variable.name, 1)) for variable in space.variables]
+    axes = [axis(variable, sides.get(variable.name, 1)) for variable in space.variables]
     rows: Tensor = torch.cartesian_prod(*axes).reshape(-1, len(axes))
     return rows[space.admits(rows)]
 
@@ -58,7 +58,7 @@ def _sides(free: list[Variable], points: int) -> dict[str, int]:
     return sides
 
 
-def _axis(variable: Variable, n: int) -> Tensor:
+def axis(variable: Variable, n: int) -> Tensor:
     """n values from end to end; all, where there are no more."""
     if variable.size <= n:
         return variable.listed()

@@ -83,6 +83,7 @@ NEEDED: dict[tuple[str, str], Scope] = {
     ("POST", "/v1/models/validate"): "read",
     ("GET", "/v1/catalog"): "read",
     ("GET", "/v1/catalog/{catalogue_id}"): "read",
+    ("GET", "/v1/catalog/{catalogue_id}/preview"): "read",
     ("POST", "/v1/experiments"): "write",
     ("GET", "/v1/experiments"): "read",
     ("GET", "/v1/experiments/{experiment_id}"): "read",
