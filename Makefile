@@ -12,9 +12,20 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 TESTED := matplotlib mpmath networkx numba numpy pyarrow scipy sklearn sympy torch
 UNUSED := torch/test torch/bin/*[Tt]est* torch/bin/protoc* pyarrow/*flight* pyarrow/*s3*
 
-.PHONY: setup up demo test test-fast slow-list check lists soak bench clean
+# The page: app/ui/dist, which is built and never committed. CHECKERS stands for what only its checks and tests need.
+UI := app/ui
+NPM := sh $(UI)/npm.sh
+BUNDLE := $(UI)/dist/index.html
+CHECKERS := $(UI)/node_modules/.checkers
+PACKAGES := $(wildcard $(UI)/package.json $(UI)/package-lock.json)
+SOURCES := $(shell find $(UI)/src $(UI)/public -type f ! -name '*.test.*' ! -name schema.d.ts 2>/dev/null) \
+	$(PACKAGES) $(wildcard $(UI)/index.html $(UI)/vite.config.ts)
+# Without Node.js or a registry the service runs without its page; only CI insists.
+WITHOUT_PAGE := { echo "The page is left out: it needs Node.js 20.19 or newer (or PyPI, to fetch it) and the npm registry" >&2; test -z "$$CI"; }
 
-setup: $(VENV)/.installed
+.PHONY: setup up demo ui types test test-fast slow-list check check-ui test-ui lists screenshots soak bench clean
+
+setup: $(VENV)/.installed $(CHECKERS)
 
 # A stamp is older than what it depends on only when a dependency changed. This one is of what `up` and `demo` need.
 # pip would compile every module of every package, most of which the service never imports.
@@ -40,7 +51,21 @@ $(VENV)/.installed: $(VENV)/.runs oracles.txt
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib/python*/site-packages || true  # some are not Python 3
 	@touch $@
 
-up: $(VENV)/.runs
+# A full node_modules is kept; `npm ci` would take out of it what the build does not need.
+$(BUNDLE): $(SOURCES) | $(VENV)/.runs
+	@echo "Building the page (10 s the first time)"
+	@if ! test $(UI)/node_modules/.package-lock.json -nt $(UI)/package-lock.json && \
+		! $(NPM) ci --omit=dev --no-audit --no-fund --silent; then $(WITHOUT_PAGE); \
+	elif $(NPM) run --silent build -- --logLevel warn; then echo "  page built"; \
+	else echo "The page is left out: it does not build, for the reason above" >&2; test -z "$$CI"; fi
+
+$(CHECKERS): $(PACKAGES) | $(VENV)/.runs
+	@echo "Adding what the checks of the page need: 240 packages of npm (40 s)"
+	@{ $(NPM) ci --no-audit --no-fund --silent && touch $@; } || $(WITHOUT_PAGE)
+
+ui: $(BUNDLE)
+
+up: $(VENV)/.runs $(BUNDLE)
 	@exec $(BIN)/bensemble up
 
 demo: $(VENV)/.runs
@@ -50,7 +75,7 @@ demo: $(VENV)/.runs
 # Test files share the processors: pytest-xdist gives each worker a part, and lets one that is done take from another.
 PYTEST := $(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal
 
-test: check
+test: check ui test-ui
 	$(PYTEST) -m "not soak"
 
 # The inner loop: no PostgreSQL, no killed processes, nothing that takes a quarter of a second.
@@ -59,18 +84,34 @@ test-fast: setup
 	$(PYTEST) -m "not soak and not slow"
 
 # What the inner loop leaves out, measured anew.
-slow-list: setup
+slow-list: setup ui
 	$(PYTEST) -m "not soak" --write-slow-list
 
-check: setup
+check: setup check-ui
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The page is checked against the API as it is now: its types are made from the OpenAPI document, and never committed.
+types: setup
+	@mkdir -p build
+	@$(BIN)/bensemble openapi > build/openapi.json
+	@test ! -e $(CHECKERS) || $(NPM) run --silent types
+
+check-ui: types
+	@test ! -e $(CHECKERS) || $(NPM) run --silent check
+
+test-ui: types
+	@test ! -e $(CHECKERS) || $(NPM) run --silent test
+
 # What follows from the registries: tables of docs/, and the names that the library exports.
 lists: setup
 	$(BIN)/python docs/write_lists.py
+
+# The pictures of the page in README.md and docs/.
+screenshots: setup ui
+	$(BIN)/python docs/screenshots.py
 
 # Long crash and load runs.
 soak: setup
@@ -90,5 +131,6 @@ bench-%: setup
 	fi
 
 clean:
+	rm -rf $(UI)/node_modules $(UI)/dist $(UI)/src/api/schema.d.ts
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find app bensemble_core tests benchmarks -name __pycache__ -type d -exec rm -rf {} +

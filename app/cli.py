@@ -1,6 +1,7 @@
 """`bensemble`: the service's commands, and ranking and backtests of files without a service."""
 
 import argparse
+import json
 import logging
 import os
 import socket
@@ -106,6 +107,9 @@ def _parser() -> argparse.ArgumentParser:
 
     migrate = commands.add_parser("migrate", help="bring the database to the newest schema")
     migrate.set_defaults(run=_migrate)
+
+    openapi = commands.add_parser("openapi", help="print the OpenAPI document of the API")
+    openapi.set_defaults(run=_openapi)
 
     demo = commands.add_parser("demo", help="active learning on handwritten digits through a running service")
     demo.add_argument("--url", help="of the service (default: from BENSEMBLE_HOST and BENSEMBLE_PORT)")
@@ -226,7 +230,9 @@ def _greet(url: str, first_key: str | None, key_hint: str | None) -> None:
     else:
         return
     key = f"  API key:          {key_hint}\n" if key_hint else ""
-    print(f"  Bensemble is up:  {url}\n  Documentation:    {url}/docs\n{key}  Stop with Ctrl-C.\n", flush=True)
+    sign_in = f"#key={first_key}" if first_key else ""  # after a #: it is sent to nobody
+    page = f"  Open the page:    {url}/{sign_in}\n"
+    print(f"  Bensemble is up:  {url}\n{page}  Documentation:    {url}/docs\n{key}  Stop with Ctrl-C.\n", flush=True)
 
 
 def _reachable(host: str) -> str:
@@ -348,6 +354,13 @@ def _migrate(arguments: argparse.Namespace) -> int:
     from app.settings import get_settings
 
     _migrated(get_settings().database_url).dispose()
+    return 0
+
+
+def _openapi(arguments: argparse.Namespace) -> int:
+    from app.main import create_app
+
+    print(json.dumps(create_app().openapi(), indent=1))
     return 0
 
 

@@ -1,4 +1,4 @@
-import { defineConfig } from "vitest/config";
+import { defineConfig } from "vite";
 
 export default defineConfig({
   oxc: { jsx: { runtime: "automatic" } },
@@ -20,5 +20,4 @@ export default defineConfig({
       ]),
     ),
   },
-  test: { environment: "happy-dom", include: ["src/**/*.test.{ts,tsx}"] },
 });

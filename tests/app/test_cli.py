@@ -44,7 +44,8 @@ def test_key_create_prints_the_key_alone_and_it_opens_the_door(tmp_path: Path) -
 def test_up_starts_on_nothing_and_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
     with service_up(tmp_path) as up:
         assert httpx.get(f"{up.url}/readyz").status_code == 200
-        assert up.said.count("bk_") == 1
+        assert up.said.count("bk_") == 2  # by itself, and in the address that signs a browser in
+        assert f"Open the page:    {up.url}/#key={up.key}\n" in up.said
         assert "key create" not in up.said
         assert f"{up.url}/docs" in up.said
         headers = {"Authorization": f"Bearer {up.key}"}
@@ -81,9 +82,11 @@ def test_a_second_start_prints_no_key_but_how_to_make_one(
         assert main(["up"]) == 0
     finally:
         get_settings.cache_clear()
-    assert first.count("bk_") == 1
+    assert first.count("bk_") == 2
+    assert re.search(r"Open the page:    (http://\S+/)#key=bk_\S+\n", first)
     assert "key create" not in first
     assert "bk_" not in second
+    assert re.search(r"Open the page:    http://\S+:\d+/\n", second)
     assert "the one shown at the first start; for another:  .venv/bin/bensemble key create --name NAME\n" in second
     assert "key" not in capfd.readouterr().out, "none is asked for"
 

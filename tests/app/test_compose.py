@@ -291,7 +291,7 @@ def test_what_the_image_copies_is_there_and_not_ignored() -> None:
     kept = {line[1:] for line in ignored if line.startswith("!")}
     copied = [rest.split()[:-1] for instruction, rest in dockerfile() if instruction == "COPY" and "--from" not in rest]
     sources = {source for line in copied for source in line}
-    assert sources == kept
+    assert {source.partition("/")[0] for source in sources} == kept
     assert all((ROOT / source).exists() for source in sources)
 
 
