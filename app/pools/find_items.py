@@ -35,7 +35,7 @@ class Wanted:
     rows: Annotated[
         str | None,
         Query(
-            max_length=MAX_NAMED * (_DIGITS + 1),
+            max_length=MAX_NAMED * 10,  # of a longer address the server reads nothing, once it is percent-encoded
             description=f"Numbers of rows, as `3,5,8`; at most {MAX_NAMED:,}. They come in this order, on one page.",
         ),
     ] = None
