@@ -33,7 +33,9 @@ class OtherSessions(In):
 
 class SessionIn(In):
     name: Name = "session"
-    seed: Seed | None = Field(None, description="In place of the spec's `select.seed`.")
+    seed: Annotated[Seed, Field(le=2**53)] | None = Field(
+        None, description="In place of the spec's `select.seed`, which goes as far."
+    )
     prior: Literal["spec", "pooled"] | OtherSession | OtherSessions = Field(
         "spec",
         description="What is believed at the start: the spec's prior, or what one, several or (pooled) all other "
