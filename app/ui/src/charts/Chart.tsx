@@ -34,14 +34,19 @@ export function Chart({ label, height = 300, option, table, onClick }: Props) {
     let watcher: ResizeObserver | null = null;
     void Promise.all([import("./echarts"), document.fonts.ready]).then(([{ init }]) => {
       if (isGone) return;
-      const made = init(element, null, { renderer: "canvas" });
-      chart.current = made;
-      made.on("click", ({ seriesIndex, dataIndex, data }) =>
-        newest.current.onClick?.({ seriesIndex: seriesIndex ?? 0, dataIndex, data }),
-      );
+      const make = () => {
+        const made = init(element, null, { renderer: "canvas" });
+        made.on("click", ({ seriesIndex, dataIndex, data }) =>
+          newest.current.onClick?.({ seriesIndex: seriesIndex ?? 0, dataIndex, data }),
+        );
+        return made;
+      };
       watcher = new ResizeObserver(() => {
-        made.resize();
-        draw(made, element, newest.current);
+        // Behind another tab it has no size, and is made when it is shown.
+        if (element.clientWidth === 0) return;
+        if (chart.current === null) chart.current = make();
+        else chart.current.resize();
+        draw(chart.current, element, newest.current);
       });
       watcher.observe(element);
     });

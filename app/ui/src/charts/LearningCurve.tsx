@@ -109,16 +109,22 @@ export function learningCurveOption(
   ];
   const right = isNarrow || bracket !== null ? 24 : 120;
   const end = Math.max(1, bracket?.to ?? 0, last?.nLabels ?? 0, lastControl?.nLabels ?? 0);
-  const step = Math.max(1, roundStep(end / 6));
+  const step = Math.max(1, roundStep(end / (isNarrow ? 5 : 8)));
   const range = metric === "accuracy" ? { min: lowestShown(metric, values), max: 1 } : roundRange(values);
   // In pixels, of a plot that is so high; labels of one line need 16.
   const apart = (((last?.value ?? 0) - (lastControl?.value ?? 0)) / (range.max - range.min)) * PLOT_HEIGHT;
   const isBeside = !isNarrow && bracket === null;
-  const written = (words: string, colour: string, place: "right" | "above" | "below", shift = 0) => ({
+  const written = (
+    words: string,
+    colour: string,
+    place: "right" | "above" | "below",
+    shift: number,
+    isEnd: boolean,
+  ) => ({
     show: true,
     position: place === "right" ? "right" : place === "above" ? "top" : "bottom",
-    align: place === "right" ? undefined : "right",
-    offset: place === "right" ? [4, shift] : [6, place === "above" ? -2 : 2],
+    align: place === "right" ? undefined : isEnd ? "right" : "left",
+    offset: place === "right" ? [4, shift] : [isEnd ? 6 : -2, place === "above" ? -2 : 2],
     formatter: words,
     color: colour,
     fontFamily: SANS,
@@ -186,6 +192,7 @@ export function learningCurveOption(
                   random,
                   isControlLast ? "right" : isRankedHigher ? "below" : "above",
                   isRankedHigher ? push : -push,
+                  lastControl?.nLabels === end,
                 )
               : undefined,
         })),
@@ -207,6 +214,7 @@ export function learningCurveOption(
                   ranked,
                   isBeside ? "right" : isRankedHigher ? "above" : "below",
                   isRankedHigher ? -push : push,
+                  true,
                 )
               : undefined,
         })),

@@ -6,7 +6,7 @@ import type { Project, Ranking } from "../api/types";
 import { JobLine } from "../components/JobLine";
 import { Loaded } from "../components/Loaded";
 import { Notice } from "../components/Notice";
-import { ago, count, duration, many } from "../formats";
+import { ago, count, many, number } from "../formats";
 import { useProject } from "../hooks/useProject";
 import { useRanking } from "../hooks/useRanking";
 import { useResource } from "../hooks/useResource";
@@ -46,16 +46,20 @@ function Shown({ project, ranking, onEnd }: { project: Project; ranking: Ranking
             <Link href={`/p/${project.id}/pools/${ranking.pool_id}`}>its pool</Link> ·{" "}
             {ago(ranking.created_at)}
             {ranking.n_scored !== null && ` · ${many(ranking.n_scored, "row")} scored`}
-            {ranking.seconds !== null && ` in ${duration(ranking.seconds)}`}
+            {ranking.seconds !== null && ` in ${number(ranking.seconds, 2)} s`}
           </p>
         </div>
         {isMade && <Actions project={project} ranking={ranking} />}
       </header>
-      {ranking.notes.map((note) => (
-        <Notice key={note} kind="warn">
-          <p>{note}</p>
+      {ranking.notes.length > 0 && (
+        <Notice>
+          <ul className="notes">
+            {ranking.notes.map((note) => (
+              <li key={note}>{note}</li>
+            ))}
+          </ul>
         </Notice>
-      ))}
+      )}
       <p>
         {methodWords(ranking)}
         {ranking.replay_of !== null && (

@@ -48,7 +48,7 @@ export function Explanation({ explanation, unit }: Props) {
             { title: "class", cell: ({ name }) => name },
             {
               title: "votes",
-              cell: ({ votes }) => (votes === null ? "–" : `${Math.round(100 * votes)} %`),
+              cell: ({ votes }) => `${Math.round(100 * (votes ?? 0))} %`,
               isNumber: true,
             },
             { title: "probability", cell: ({ probability }) => share(probability), isNumber: true },

@@ -17,6 +17,8 @@ export function Picks({ project, ranking }: { project: Project; ranking: Ranking
   const [nShown, setShown] = useState(FEW);
   const [open, setOpen] = useState<number | null>(null);
   const items = ranking.items ?? [];
+  // Of most selections it is the score itself.
+  const hasValue = ranking.measure !== null && ranking.measure !== "score";
   const rows = items.slice(0, MOST_PICTURES).map(({ row }) => row);
   const features = useResource(rows.length === 0 ? null : `features ${ranking.id}`, async (signal) => {
     const query = { rows: rows.join(","), features: true, limit: MOST_PICTURES };
@@ -48,8 +50,8 @@ export function Picks({ project, ranking }: { project: Project; ranking: Ranking
                 {number(item.score)}
               </span>
               <span className="figures quiet value">
-                <span className="hidden">{ranking.measure ?? "value"} </span>
-                {number(item.value)}
+                {hasValue && <span className="hidden">{ranking.measure} </span>}
+                {hasValue && number(item.value)}
               </span>
             </button>
             {open === item.row && <Why project={project} ranking={ranking} item={item} />}
@@ -63,10 +65,7 @@ export function Picks({ project, ranking }: { project: Project; ranking: Ranking
       )}
       <p className="quiet small">
         The first number is the score
-        {ranking.measure !== null &&
-          ranking.measure !== "score" &&
-          `, the second the ${ranking.measure.replaceAll("_", " ")}`}
-        .
+        {hasValue && `, the second the ${ranking.measure?.replaceAll("_", " ")}`}.
       </p>
     </section>
   );
