@@ -71,7 +71,7 @@ def edit(path: Path, old: str, new: str) -> None:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tree")
     for name in ("app", "bensemble_core", "tests", "docs"):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "ui"))
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, root / name)
     core, contracts = root / "bensemble_core", root / "tests" / "contracts"

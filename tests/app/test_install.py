@@ -211,6 +211,7 @@ def test_nothing_of_ours_tells_anybody_to_install_a_package_of_our_name() -> Non
     """On PyPI `bensemble` is another project's, and ours is installed from a clone."""
     folders = ("app", "bensemble_core", "benchmarks", "docker", "docs")
     files = [*ROOT.glob("*"), *(file for folder in folders for file in (ROOT / folder).rglob("*"))]
+    files = [file for file in files if "node_modules" not in file.parts]
     kinds = ("", ".md", ".py", ".toml", ".txt", ".yml")
     by_name = re.compile(r"\binstall\b(?! -d)[^\n`]*?[\s'\"`]bensemble(-service)?(\[|['\"`\s]|$)", re.MULTILINE)
     told = {
