@@ -7,7 +7,9 @@ import { shapeOf } from "../experiments/shape";
 import { useResource, type Resource } from "./useResource";
 
 const POINTS = 61;
-const MAP_POINTS = 144;
+/** Of two lists; of two ranges each point of the map is dearer than a list's. */
+const LISTED_MAP_POINTS = 144;
+const MAP_POINTS = 49;
 const FEWEST = 16;
 
 /** `proposalId` is null until the first one is there; at another one the curve is read anew, and the old one stays meanwhile. */
@@ -18,7 +20,7 @@ export function useEig(
 ): Resource<Estimate[]> {
   const found = useResource(`/v1/sessions/${sessionId}/eig`, async (signal) => {
     if (proposalId === null) return [];
-    let points = shapeOf(designs).kind === "map" ? MAP_POINTS : POINTS;
+    let points = pointsOf(designs);
     for (;;) {
       try {
         const query = { points };
@@ -37,4 +39,9 @@ export function useEig(
     if (proposalId !== null) reload();
   }, [proposalId, reload]);
   return found;
+}
+
+function pointsOf(designs: readonly DesignVariable[]): number {
+  if (shapeOf(designs).kind !== "map") return POINTS;
+  return designs.every(({ kind }) => kind === "values") ? LISTED_MAP_POINTS : MAP_POINTS;
 }

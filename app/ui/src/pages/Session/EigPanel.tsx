@@ -2,6 +2,7 @@
 import type { Proposal, Session, Trial } from "../../api/types";
 import { Eig } from "../../charts/Eig";
 import { Loaded, Skeleton } from "../../components/Loaded";
+import { shapeOf } from "../../experiments/shape";
 import { useEig } from "../../hooks/useEig";
 
 interface Props {
@@ -12,6 +13,7 @@ interface Props {
 
 export function EigPanel({ session, proposal, past }: Props) {
   const eig = useEig(session.id, session.form.designs, proposal?.id ?? null);
+  const isMap = shapeOf(session.form.designs).kind === "map";
   return (
     <section className="stack" aria-label="What would a trial teach?">
       <h2>What would a trial teach?</h2>
@@ -19,7 +21,10 @@ export function EigPanel({ session, proposal, past }: Props) {
         {(items) =>
           items.length === 0 ? (
             eig.isLoading ? (
-              <Skeleton lines={6} />
+              <>
+                <Skeleton lines={6} />
+                <p className="quiet">Being computed, design by design.</p>
+              </>
             ) : (
               <p className="quiet">Shown once a design is proposed.</p>
             )
@@ -27,7 +32,8 @@ export function EigPanel({ session, proposal, past }: Props) {
             <div className={eig.isLoading ? "faded" : undefined} aria-busy={eig.isLoading}>
               <Eig designs={session.form.designs} items={items} proposal={proposal} past={past} />
               <p className="quiet">
-                ◆ next, ◇ runner-up; ticks: run before. A fair yes-or-no question teaches at most 0.69 nats.
+                ◆ next{isMap ? "; ✕ run before" : ", ◇ runner-up; ticks: run before"}. A fair yes-or-no
+                question teaches at most 0.69 nats.
               </p>
             </div>
           )
