@@ -46,8 +46,7 @@ def has_trials(page: Page, n: int) -> None:
     expect(page.get_by_text(f"{n} trial" if n == 1 else f"{n} trials", exact=False).first).to_be_visible()
 
 
-def test_from_the_catalogue_to_five_trials_with_one_undone(service: Served, page: Page, console: Console) -> None:
-    console.expect("/preview")
+def test_from_the_catalogue_to_five_trials_with_one_undone(service: Served, page: Page) -> None:
     page.get_by_role("link", name="Experiments", exact=True).first.click()
     expect(page.get_by_text("No experiment yet.")).to_be_visible()
     page.get_by_label("Find a model").fill("digit span")
@@ -88,7 +87,7 @@ def test_from_the_catalogue_to_five_trials_with_one_undone(service: Served, page
 
 
 def test_a_mistake_is_marked_on_its_line(service: Served, page: Page, console: Console) -> None:
-    console.expect("/preview", "/models/validate")
+    console.expect("/models/validate")
     page.goto(f"{service.address}/experiments")
     page.get_by_role("button", name="Write your own").click()
     editor = page.get_by_label("The experiment as JSON")

@@ -26,6 +26,7 @@ export type Proposal = Schemas["ProposalOut"];
 export type Experiment = Schemas["ExperimentOut"];
 export type Model = Schemas["ModelOut"];
 export type CatalogueItem = Schemas["CatalogueItem"];
+export type Preview = Schemas["PreviewOut"];
 export type Simulation = Schemas["SimulationOut"];
 export type Me = Schemas["MeOut"];
 export type Scope = Me["scopes"][number];

@@ -1,13 +1,8 @@
 /** What a model looks like, the size of a stamp: its first outcome along its first design, for a few parameters. */
 import { useEffect, useRef, useState } from "react";
-import { send } from "../api/client";
+import { api } from "../api/client";
+import type { Preview } from "../api/types";
 import "./CataloguePreview.css";
-
-export interface Preview {
-  x: { name: string; values: unknown[] };
-  y: { name: string; label: string };
-  curves: { label: string; values: (number | null)[] }[];
-}
 
 const [WIDTH, HEIGHT] = [160, 64];
 
@@ -23,8 +18,8 @@ export function CataloguePreview({ id, title }: { id: string; title: string }) {
     const watcher = new IntersectionObserver((seen) => {
       if (!seen.some(({ isIntersecting }) => isIntersecting)) return;
       watcher.disconnect();
-      send(`/v1/catalog/${encodeURIComponent(id)}/preview`, { signal: stop.signal })
-        .then((response) => response.json() as Promise<Preview>)
+      api
+        .get("/v1/catalog/{catalogue_id}/preview", { path: { catalogue_id: id }, signal: stop.signal })
         .then(setPreview, () => undefined); // a picture less: the words say what the model is
     });
     watcher.observe(element);
@@ -54,7 +49,9 @@ export function CataloguePreview({ id, title }: { id: string; title: string }) {
 /** The curves as SVG paths within a margin of 3; names along x stand side by side. */
 export function pathsOf({ x, curves }: Preview, width: number, height: number): string[] {
   const isNumeric = x.values.every((value) => typeof value === "number");
-  const xs = x.values.map((value, i) => (isNumeric ? Number(value) : i));
+  const xs = x.values.map((value, i) =>
+    isNumeric ? (x.is_log ? Math.log(Number(value)) : Number(value)) : i,
+  );
   const all = curves.flatMap(({ values }) => values.filter((value) => value !== null));
   const place = (value: number, low: number, high: number, size: number) =>
     high > low ? 3 + ((size - 6) * (value - low)) / (high - low) : size / 2;
