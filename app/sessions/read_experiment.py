@@ -26,15 +26,15 @@ def experiment_of(services: Services, state: State) -> design.Experiment:
     return _experiment(services, state.experiment_id, state.spec_hash, state.seed)
 
 
-def read_form(services: Services, experiment_id: str, seed: int | None) -> FormOut:
-    """Of the trials of a session with this seed; reads no observations."""
+def read_form(services: Services, experiment_id: str) -> FormOut:
+    """Of the trials of its sessions, whatever their seeds; reads no observations."""
 
     def read() -> FormOut:
         with services.database.read() as session:
             spec_hash = session.scalar(select(Experiment.spec_hash).where(Experiment.id == experiment_id))
         if spec_hash is None:
             raise NotFound(f"there is no experiment {experiment_id!r} any more")
-        return form_view(_experiment(services, experiment_id, spec_hash, seed))
+        return form_view(_experiment(services, experiment_id, spec_hash, None))
 
     return sessions.settle(None, read)
 

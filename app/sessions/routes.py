@@ -23,7 +23,7 @@ def post_session(
     experiment_id: str, context: CanWrite[Experiment], wanted: SessionIn, response: Response
 ) -> NewSessionOut:
     """One participant or sample. `token` is shown in this answer only, and a replay leaves it out."""
-    form = read_form(context.services, experiment_id, wanted.seed)
+    form = read_form(context.services, experiment_id)
     opened = open_session(context.session, context.resource, wanted)
     response.headers["Location"] = f"/v1/sessions/{opened.session.id}"
     return NewSessionOut(**session_view(context.session, opened.session, form).model_dump(), token=opened.token)
@@ -39,13 +39,13 @@ def list_sessions(experiment_id: str, context: CanRead[Experiment], paging: Page
 @router.get("/sessions/{session_id}", summary="Get a session")
 def get_session(session_id: str, context: CanRead[DesignSession]) -> SessionOut:
     """With the form of its trials: what a design consists of, how its outcome is entered, what to tell people."""
-    form = read_form(context.services, context.resource.experiment_id, context.resource.seed)
+    form = read_form(context.services, context.resource.experiment_id)
     return session_view(context.session, context.resource, form)
 
 
 @router.patch("/sessions/{session_id}", operation_id="change_session", summary="Rename, close or reopen a session")
 def patch_session(session_id: str, context: CanWrite[DesignSession], wanted: SessionChange) -> SessionOut:
-    form = read_form(context.services, context.resource.experiment_id, context.resource.seed)
+    form = read_form(context.services, context.resource.experiment_id)
     return session_view(context.session, change_session(context.session, session_id, wanted), form)
 
 

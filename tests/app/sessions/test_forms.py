@@ -111,3 +111,12 @@ def test_instructions_are_a_text_of_limited_length(service: Service) -> None:
     for wrong in (7, "x" * 10_001):
         found = refused(service, "POST", "/experiments", 422, "expected", json=spec(instructions=wrong))
         assert found["errors"][0]["pointer"] == "/instructions"
+
+
+def test_a_seed_that_no_spec_can_have_is_refused_when_the_session_is_opened(service: Service) -> None:
+    experiment_id = experiment(service)
+    path = f"/experiments/{experiment_id}/sessions"
+    found = refused(service, "POST", path, 422, json={"seed": 2**53 + 1})
+    assert found["errors"][0]["pointer"] == "/seed"
+    made = session(service, experiment_id, seed=2**53)
+    assert service.get(f"/sessions/{made['id']}/posterior")["n"] == 0
