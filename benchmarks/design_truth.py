@@ -48,7 +48,7 @@ class Curve:
         Along all parameters but the target, rows of points are shifted against each other: on a plain lattice a linear
         f has few values, each of many points, and looks like a comb.
         """
-        n = {1: 4096, 2: 512}[self.n_parameters]
+        n = {1: 2**18, 2: 1024}[self.n_parameters]
         size = 2 * REACH / n
         axis = -REACH + size * (np.arange(n) + 0.5)
         theta = np.stack(np.meshgrid(*[axis] * self.n_parameters, indexing="ij"), -1).reshape(-1, self.n_parameters)

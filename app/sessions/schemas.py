@@ -18,7 +18,8 @@ StatedError = Annotated[
     Field(description="How far `eig` may be off. Null where the grid is too coarse for how precise the outcome is."),
 ]
 MethodName = Annotated[
-    str, Field(description="linear_gaussian | enumeration | quadrature | bounds | coarse_grid (then `note` says why)")
+    str,
+    Field(description="linear_gaussian | enumeration | quadrature | cells | bounds | coarse_grid (see `note`)"),
 ]
 Note = Annotated[str | None, Field(description="Why there is no `se`.")]
 

@@ -1,5 +1,6 @@
 """Computing keeps nobody waiting: neither the event loop, nor the database, nor other sessions."""
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -231,7 +232,7 @@ def test_an_outcome_is_kept_whatever_goes_wrong_in_what_it_taught(
 
 
 @on_sqlite
-def test_where_a_grid_is_too_coarse_no_error_is_stated(service: Service) -> None:
+def test_a_design_too_precise_for_a_grid_is_valued_by_cells(service: Service) -> None:
     spec = {
         "parameters": {"b": {"dist": "normal", "loc": 0, "scale": 1}},
         "designs": {"x": {"type": "list", "values": [1e-6, 2]}},
@@ -241,13 +242,12 @@ def test_where_a_grid_is_too_coarse_no_error_is_stated(service: Service) -> None
     blunt, precise = service.get(f"/sessions/{made['id']}/eig")["items"]
     assert (blunt["method"], blunt["note"]) == ("quadrature", None)
     assert blunt["se"] is not None
-    assert (precise["method"], precise["se"]) == ("coarse_grid", None)
-    assert "too coarse for this precision" in precise["note"]
+    assert (precise["method"], precise["note"]) == ("cells", None)
+    assert precise["eig"] == pytest.approx(0.5 * math.log1p(4e8), abs=1e-4)
     proposal = propose(service, made["id"])
     told = service.get(f"/proposals/{proposal['id']}")
     for each in (proposal, told):
-        assert (each["design"], each["method"], each["se"]) == ({"x": 2}, "coarse_grid", None)
-        assert each["note"] == precise["note"]
+        assert (each["design"], each["method"], each["eig"]) == ({"x": 2}, "cells", precise["eig"])
         assert each["runner_up"]["se"] is not None
 
 

@@ -12,6 +12,8 @@ from bensemble_core.design.belief.belief import PointBelief
 from bensemble_core.design.belief.infer import grid_belief, infer, next_frame
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import fits, fits_grid
+from bensemble_core.design.cells.gains import cell_gains
+from bensemble_core.design.cells.precise import uses_cells
 from bensemble_core.design.information.eig import Estimates, estimate
 from bensemble_core.design.information.shelf import n_outcomes
 from bensemble_core.design.spec.model import Event, Model
@@ -43,16 +45,18 @@ def sharpened(
     """The estimates of the wanted designs [J] again, on grids of half the spacing each time, until their error is gone.
 
     Where the grids end before that, the last change counts as an error too: a grid too coarse by far can miss the same
-    thing at two spacings.
+    thing at two spacings. Where no grid is fine enough for how precise an outcome is, cells are (`design.cells`).
     """
     k = model.prior.n_scores
+    if k > 1:  # finer grids of one axis are cheap, and more exact
+        found = _by_cells(model, events, rows, found, wanted)
     if found.method not in ("enumeration", "quadrature") or not k >= 1 or not fits_grid(model.prior):
         return found
     tolerance = TOLERANCE
     if found.utility is not None:
         tolerance *= max(1.0, float(np.abs(np.nan_to_num(found.utility, posinf=0.0, neginf=0.0)).max()))
     for level in range(1, MAX_LEVEL[k] + 1):
-        rough = (wanted & ((found.se > tolerance) | found.too_coarse)).nonzero()[0]
+        rough = (wanted & ((found.se > tolerance) | found.too_coarse) & ~_of_cells(found)).nonzero()[0]
         if not len(rough):
             break
         before = grid_belief(model, events, memory, level=level - 1)
@@ -69,7 +73,25 @@ def sharpened(
         change = np.abs(finer.worth - found.worth[rough])
         se = np.where(finer.se > tolerance, np.maximum(finer.se, change), finer.se)
         found = found.with_some(rough, replace(finer, se=se))
-    return found
+    return _by_cells(model, events, rows, found, wanted)
+
+
+def _by_cells(
+    model: Model, events: Sequence[Event], rows: Tensor, found: Estimates, wanted: npt.NDArray[np.bool_]
+) -> Estimates:
+    """The same, with wanted designs [J] that are too precise for the grid valued by cells, where these apply."""
+    places = (wanted & found.too_coarse).nonzero()[0]
+    if not len(places) or not uses_cells(model):
+        return found
+    eig, se = cell_gains(model, events, rows.numpy()[places])
+    here = np.ones(len(places), dtype=np.bool_)
+    if found.by_cells is None:
+        found = replace(found, by_cells=np.zeros(len(rows), dtype=np.bool_))
+    return found.with_some(places, replace(found, eig=eig, se=se, too_coarse=~here, by_cells=here))
+
+
+def _of_cells(found: Estimates) -> npt.NDArray[np.bool_]:
+    return np.zeros(len(found.eig), dtype=np.bool_) if found.by_cells is None else found.by_cells
 
 
 def resolving(model: Model, events: Sequence[Event], rows: Tensor, memory: Memory, *, seed: int) -> PointBelief | None:

@@ -88,6 +88,7 @@ class Estimates:
     utility: Array | None = None
     lower: Array | None = None
     upper: Array | None = None
+    by_cells: Flags | None = None  # where the outcome is too precise for the grid, and cells were taken instead
 
     @property
     def worth(self) -> Array:
@@ -105,13 +106,14 @@ class Estimates:
             made[places] = given
             return made
 
-        return replace(self, **{name: put(name) for name in ("eig", "se", "too_coarse", "utility")})
+        return replace(self, **{name: put(name) for name in ("eig", "se", "too_coarse", "utility", "by_cells")})
 
     def told(self, place: int) -> Told:
         """Error, method and note of one design, as they are stated."""
         if self.too_coarse[place]:
             return Told(se=None, method="coarse_grid", note=NOTE)
-        return Told(se=float(self.se[place]), method=self.method, note=None)
+        is_by_cells = self.by_cells is not None and bool(self.by_cells[place])
+        return Told(se=float(self.se[place]), method="cells" if is_by_cells else self.method, note=None)
 
     def listed(self, costs: Tensor) -> list[Estimate]:
         def column(x: Array | None) -> Sequence[float | None]:

@@ -23,7 +23,7 @@ CHUNK = 131_072  # numbers worked on at once: a block that fits the cache is mad
 DROPPED = 1e-15  # of the weights in all, without which a table used once is made
 
 Numbers = TypeVar("Numbers", Tensor, Array)
-Method = Literal["enumeration", "quadrature", "bounds", "linear_gaussian", "coarse_grid"]
+Method = Literal["enumeration", "quadrature", "bounds", "linear_gaussian", "cells", "coarse_grid"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

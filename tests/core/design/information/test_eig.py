@@ -198,8 +198,8 @@ def test_quadrature_on_ever_finer_grids_reaches_the_closed_form(x: float) -> Non
     assert abs(found.eig - exact.eig) <= found.se + 1e-9
 
 
-def test_no_error_is_stated_where_grids_end() -> None:
-    """Three parameters and noise far below the prior: no grid is fine enough, and the estimate says so."""
+def test_cells_go_on_where_grids_end() -> None:
+    """Three parameters and noise far below the prior: no grid is fine enough."""
     spec = {
         "parameters": {name: {"dist": "normal", "loc": 0, "scale": 1} for name in "abc"},
         "designs": {"x": {"type": "list", "values": [30]}},
@@ -208,7 +208,9 @@ def test_no_error_is_stated_where_grids_end() -> None:
     hidden = {**spec, "outcome": {"y": {"family": "normal", "mean": "(a + b + c) * x + 0 * exp(a)", "sd": 1}}}
     (exact,), (found,) = Experiment.from_spec(spec).eig(), Experiment.from_spec(hidden).eig()
     assert exact.eig == pytest.approx(0.5 * math.log1p(3 * 900))
-    assert (found.method, found.se) == ("coarse_grid", None)
+    assert found.method == "cells"
+    assert found.eig == pytest.approx(exact.eig, abs=1e-4)
+    assert abs(found.eig - exact.eig) <= 3 * found.se
 
 
 def peaks_oracle(sd: float, n: int, square: float, plain: float) -> float:

@@ -57,27 +57,50 @@ def test_a_batch_takes_the_ends_of_a_line_and_is_worth_their_log_determinant() -
     assert all(pick.se is not None and pick.note is None for pick in picks)
 
 
-def test_a_grid_too_coarse_for_the_noise_states_no_error_and_says_so() -> None:
+def test_a_design_too_precise_for_the_grid_is_valued_by_cells() -> None:
     sd = 1e-4
     listed = changed(SLOPE, designs={"x": {"type": "list", "values": [0.01 * sd, 2]}})
     experiment = measured(listed, sd, "b * x")
     blunt, precise = experiment.eig()
-    assert (blunt.method, blunt.note) == ("quadrature", None)
+    assert (blunt.method, precise.method) == ("quadrature", "cells")
     assert blunt.se is not None
     assert abs(blunt.eig - 0.5 * math.log1p(1e-4)) <= 3 * blunt.se + 1e-12
-    assert (precise.method, precise.se) == ("coarse_grid", None)
-    assert "too coarse for this precision" in str(precise.note)
+    assert precise.se is not None
+    assert precise.eig == pytest.approx(0.5 * math.log1p(4e8), abs=1e-5)
+    assert precise.se < 1e-3
     (pick,) = experiment.propose()
-    assert (pick.design, pick.se, pick.note) == ({"x": 2}, None, precise.note)
-    together = experiment.joint_eig([{"x": 2}, {"x": 0.01 * sd}])
-    assert (together.method, together.se, together.note) == ("coarse_grid", None, precise.note)
+    assert (pick.design, pick.eig, pick.note) == ({"x": 2}, precise.eig, None)
 
 
-def test_a_nuisance_that_no_grid_resolves_is_said_too() -> None:
-    """The slope alone is wanted: at x = 0.3 one outcome tells next to nothing of it, at any noise."""
-    listed = changed(LINE, designs={"x": {"type": "list", "values": [0.3, 2]}}, targets=["b"])
-    for found in measured(listed, 0.01).eig():
-        assert (found.method, found.se) == ("coarse_grid", None)
+def test_a_batch_too_precise_for_the_grid_states_no_error_and_says_so() -> None:
+    sd = 1e-4
+    listed = changed(SLOPE, designs={"x": {"type": "list", "values": [0.01 * sd, 2]}})
+    together = measured(listed, sd, "b * x").joint_eig([{"x": 2}, {"x": 0.01 * sd}])
+    assert (together.method, together.se) == ("coarse_grid", None)
+    assert "too coarse for this precision" in str(together.note)
+
+
+def test_nothing_is_learnt_of_a_slope_that_an_offset_hides() -> None:
+    """The slope alone is wanted: with an offset as wide, one outcome tells ½ log(1 + x²) of it at most."""
+    xs = [float(x) for x in np.linspace(0.1, 2, 20).round(3)]
+    listed = changed(LINE, designs={"x": {"type": "list", "values": xs}}, targets=["b"])
+    experiment = measured(listed, 0.01)
+    for x, found in zip(xs, experiment.eig(), strict=True):
+        exactly = 0.5 * math.log((1 + x * x + 1e-4) / (1 + 1e-4))
+        assert found.se is not None
+        assert found.eig == pytest.approx(exactly, abs=1e-4)
+        assert abs(found.eig - exactly) <= 4 * found.se
+    (pick,) = experiment.propose()
+    assert pick.design == {"x": 2.0}
+
+
+@pytest.mark.parametrize("sd", [0.03, 0.01])
+def test_the_best_design_is_found_after_a_precise_outcome(sd: float) -> None:
+    """The posterior of offset and slope is then a ridge."""
+    listed = changed(LINE, designs={"x": {"type": "list", "values": [-2, -1, 0, 0.5, 1, 2]}})
+    (pick,) = measured(listed, sd).propose([({"x": 0}, {"y": 1.3})])
+    assert abs(pick.design["x"]) == 2
+    assert pick.eig == pytest.approx(exact([0, 2], sd) - exact([0], sd), abs=1e-3)
 
 
 @pytest.mark.parametrize(

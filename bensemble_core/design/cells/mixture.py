@@ -1,0 +1,79 @@
+"""Mixtures of Gaussian cells in scores of the prior, and what they say of an outcome.
+
+    y | cell a ~ N(m_a, v_a + s_a²)        from 2K + 1 sigma points of the cell (Julier & Uhlmann 1997)
+
+so that p(y) is smooth however small the noise, and its entropy does not end at the logarithm of the number of cells.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bensemble_core.design.cells.mixture_entropy import mixture_entropy
+from bensemble_core.design.cells.precise import Precise
+
+Array = npt.NDArray[np.float64]
+ROOT = np.sqrt(3.0)  # sds to a sigma point
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Mixture:
+    """Σ_a w_a N(μ_a, C_a C_aᵀ)"""
+
+    weights: Array  # [A]
+    centres: Array  # [A, K]
+    factors: Array  # [A, K, K], C
+    sigmas: Array  # [A, 2K, K] points √3 sds to either side along the columns of C, bent along with the outcomes so far
+    log_evidence: float = 0.0
+    bent: float = 0.0  # share of the weight in cells in which outcomes so far are far from linear
+
+    def moments(self) -> tuple[Array, Array]:
+        """Mean [K] and covariance [K, K]."""
+        mean = self.weights @ self.centres
+        away = self.centres - mean
+        within = np.einsum("a,aij,akj->ik", self.weights, self.factors, self.factors)
+        return mean, within + (self.weights * away.T) @ away
+
+
+def straight(centres: Array, factors: Array) -> Array:
+    """Sigma points of cells [A, K] with factors [A, K, K], before they are bent: [A, 2K, K]."""
+    steps = ROOT * factors.transpose(0, 2, 1)
+    return np.asarray(centres[:, None] + np.concatenate([steps, -steps], 1))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pushed:
+    """The outcome of designs in each cell: [J, A] each."""
+
+    means: Array
+    variances: Array
+    log_noise: Array  # of the noise sd, averaged over the cell
+
+
+def push(precise: Precise, mixture: Mixture, rows: Array) -> Pushed:
+    """At designs [J, D]."""
+    k = mixture.centres.shape[1]
+    middle, sd = precise.located(mixture.centres, rows)
+    around, around_sd = precise.located(mixture.sigmas, rows)  # [J, A, 2K]
+    above, below = around[..., :k], around[..., k:]
+    bend = (above + below - 2 * middle[..., None]) / 6
+    signal = ((above - below) ** 2 / 12 + 2 * bend**2).sum(-1)
+
+    def averaged(at: Array, beside: Array) -> Array:
+        return np.asarray(at + (beside - at[..., None]).sum(-1) / 6)
+
+    noise = np.maximum(averaged(sd**2, around_sd**2), 0.0)
+    return Pushed(
+        means=middle + bend.sum(-1),
+        variances=signal + noise,
+        log_noise=averaged(np.log(sd), np.log(around_sd)),
+    )
+
+
+def entropies(precise: Precise, mixture: Mixture, rows: Array) -> tuple[Array, Array, Array]:
+    """H[y] and E H[y | θ] at designs [J, D], in the outcome's coordinate, and what was missed: [J] each."""
+    found = push(precise, mixture, rows)
+    marginal, missed = mixture_entropy(found.means, np.sqrt(found.variances), mixture.weights)
+    noise = found.log_noise @ mixture.weights + 0.5 * np.log(2 * np.pi * np.e)
+    return marginal, noise, missed
