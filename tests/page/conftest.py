@@ -24,6 +24,11 @@ def unavailable(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
+def installed_chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    return found or unavailable("no chromium is installed: apt-get install chromium")
+
+
 @dataclass
 class Console:
     """What the tabs of a test complained of. A test ends in failure where that is more than it said to expect."""
@@ -65,11 +70,8 @@ class Served(Running):
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if executable is None:
-        unavailable("no chromium is installed: apt-get install chromium")
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
+        launched = playwright.chromium.launch(executable_path=installed_chromium(), args=list(ARGUMENTS))
         yield launched
         launched.close()
 
@@ -94,8 +96,9 @@ def console() -> Iterator[Console]:
 
 
 @pytest.fixture
-def context(browser: Browser, console: Console) -> Iterator[BrowserContext]:
-    """A browser of one person, not signed in: what it complains of on the console fails the test."""
+def context(browser: Browser, console: Console, service: Served) -> Iterator[BrowserContext]:
+    """A browser of one person, not signed in: what it complains of on the console fails the test. It is closed before
+    the service stops, which it would complain of."""
     opened = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     opened.set_default_timeout(15_000)
     opened.on("page", console.watch)

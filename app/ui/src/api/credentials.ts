@@ -53,8 +53,9 @@ export function refuse(key: string | null): void {
 
 /** The key in what was pasted: itself, or the end of the link that `make up` prints. */
 export function keyIn(text: string): string {
-  const at = text.indexOf("#key=");
-  return at < 0 ? text.trim() : (new URLSearchParams(text.trim().slice(at + 1)).get("key") ?? "");
+  const given = text.trim();
+  const at = given.indexOf("#key=");
+  return at < 0 ? given : (new URLSearchParams(given.slice(at + 1)).get("key") ?? "");
 }
 
 /** `make up` prints `/#key=…`: taken, and erased from the address at once. */

@@ -36,30 +36,7 @@ export type LearningCurve = Schemas["LearningCurve"];
 export type NextItem = Schemas["NextItem"];
 export type Next = Schemas["NextOut"];
 export type ProjectIn = Schemas["ProjectIn"];
-/** Until the schema has it. */
-export interface FileInfo {
-  format: "csv" | "ndjson" | "parquet" | "arrow" | "npy";
-  content_type: string;
-  n_rows: number | null;
-  columns: {
-    name: string;
-    kind: "number" | "text" | "boolean" | "list" | "mixed";
-    n_distinct: number;
-    n_missing: number;
-    examples: unknown[];
-    width: number | null;
-  }[];
-  suggested: {
-    key: string | null;
-    label: string | null;
-    payload: string | null;
-    features: string[];
-    shape: number[];
-    task: { kind: "classification"; classes: string[] } | { kind: "regression"; outputs?: number } | null;
-  };
-  preview: Record<string, unknown>[];
-  notes: string[];
-}
+export type FileInfo = Schemas["FileOut"];
 export type Metrics = Schemas["Metrics"];
 export type CurvePoint = Schemas["CurvePoint"];
 export type Advice = Schemas["AdviceOut"];

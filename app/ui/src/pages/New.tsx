@@ -99,9 +99,13 @@ export default function New() {
       <FileStep
         draft={draft}
         file={file}
-        onFile={(given, changed) => {
+        onFile={(given, taken) => {
           setFile(given);
-          change(changed);
+          setDraft((before) => {
+            const after = taken(before);
+            storeDraft(after);
+            return after;
+          });
         }}
         onWithout={() => {
           setFile(null);

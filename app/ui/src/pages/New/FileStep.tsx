@@ -8,11 +8,14 @@ import { withFile, type Draft } from "./draft";
 import { ENDINGS, kindOf, refusalOf } from "./fileKind";
 import { inspect } from "./inspect";
 
+/** How the service begins what has to be mended in the file, or by another use of its columns. */
+const WOULD_BE_REFUSED = "As it is, the file would be refused";
+
 interface Props {
   draft: Draft;
   file: File | null;
   /** A file was looked at and can be taken. */
-  onFile: (file: File, draft: Draft) => void;
+  onFile: (file: File, taken: (draft: Draft) => Draft) => void;
   onWithout: () => void;
   onNext: () => void;
 }
@@ -33,9 +36,10 @@ export function FileStep({ draft, file, onFile, onWithout, onNext }: Props) {
     try {
       const looked = await inspect(given, kind);
       setNote(looked.note);
-      onFile(given, withFile(draft, given, kind.contentType, looked.found));
+      // Somebody may have gone on meanwhile: it is the draft of then that takes the file.
+      onFile(given, (now) => withFile(now, given, kind.contentType, looked.found));
     } catch (reason) {
-      setRefused(`“${given.name}”: ${sentence(reason)}`);
+      setRefused(`${given.name}: ${sentence(reason)}`);
     } finally {
       setBusy(false);
     }
@@ -107,11 +111,15 @@ export function FileStep({ draft, file, onFile, onWithout, onNext }: Props) {
           <p>{note}</p>
         </Notice>
       )}
-      {(draft.found?.notes ?? []).map((said) => (
-        <p key={said} className="quiet small">
-          {said}
-        </p>
-      ))}
+      {(draft.found?.notes ?? []).length > 0 && refused === undefined && (
+        <ul className="notes quiet small">
+          {draft.found?.notes.map((said) => (
+            <li key={said} className={said.startsWith(WOULD_BE_REFUSED) ? "warn" : undefined}>
+              {said}
+            </li>
+          ))}
+        </ul>
+      )}
       <div className="row">
         {draft.fileName !== "" && !draft.isWithoutFile && (
           <Button kind="primary" isBusy={isBusy} onClick={onNext}>

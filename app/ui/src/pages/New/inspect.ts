@@ -14,7 +14,7 @@ export interface Looked {
 }
 
 export async function inspect(file: File, kind: FileKind, signal?: AbortSignal): Promise<Looked> {
-  if (file.size === 0) throw new Error(`“${file.name}” is empty: there is nothing to rank in it.`);
+  if (file.size === 0) throw new Error("the file is empty. Bring one with a row for each item.");
   const isPart = kind.isLines && file.size > FIRST_LINES;
   if (!kind.isLines && file.size > MOST_BYTES) {
     return {
