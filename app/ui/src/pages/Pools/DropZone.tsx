@@ -7,7 +7,7 @@ import { upload } from "../../api/upload";
 import { Button } from "../../components/Button";
 import { SelectField, TextField } from "../../components/Field";
 import { JobLine } from "../../components/JobLine";
-import { Failure, Notice } from "../../components/Notice";
+import { Failure } from "../../components/Notice";
 import { Progress } from "../../components/Progress";
 import { bytes, duration } from "../../formats";
 import { useForbidden } from "../../hooks/useMe";
@@ -173,18 +173,24 @@ function left(samples: Sample[]): string {
   return seconds === null ? "" : ` · ${duration(seconds)} left`;
 }
 
+/** The reader's sentence, and the way on. */
 function Refused({ error }: { error: unknown }) {
-  if (!(error instanceof Problem) || error.errors.length === 0) return <Failure error={error} />;
+  const several = error instanceof Problem ? error.errors.slice(0, 5) : [];
   return (
-    <Notice kind="bad">
-      <div>
-        <p>{error.detail}</p>
+    <>
+      <Failure error={error} />
+      {several.length > 0 && (
         <ul>
-          {error.errors.slice(0, 5).map(({ pointer, detail }) => (
+          {several.map(({ pointer, detail }) => (
             <li key={`${pointer} ${detail}`}>{detail}</li>
           ))}
         </ul>
-      </div>
-    </Notice>
+      )}
+      {error instanceof Problem && (
+        <p className="quiet">
+          Nothing was kept. Mend the file, or say above which columns are no features, and choose it again.
+        </p>
+      )}
+    </>
   );
 }

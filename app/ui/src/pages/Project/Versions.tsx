@@ -97,11 +97,7 @@ function Version({ project, ensemble, isBusy, onPin }: VersionProps) {
               kind="link"
               forbidden={forbidden}
               isBusy={isBusy}
-              aria-label={
-                isPinned
-                  ? `Unpin v${version}: use the newest`
-                  : `Pin v${version}: use it whatever is trained later`
-              }
+              aria-label={isPinned ? `Unpin v${version}: use the newest` : `Pin v${version}: go on using it`}
               onClick={() => onPin(isPinned ? null : ensemble.id)}
             >
               {isPinned ? "unpin" : "pin"}
