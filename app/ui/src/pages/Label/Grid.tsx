@@ -25,7 +25,9 @@ export function columnsOf(): number {
 
 export function Grid({ items, grid, project, onSelect, onLeave }: Props) {
   const cursor = useRef<HTMLButtonElement>(null);
-  useEffect(() => cursor.current?.scrollIntoView({ block: "nearest" }), [grid.cursor]);
+  useEffect(() => {
+    cursor.current?.scrollIntoView({ block: "nearest" });
+  }, [grid.cursor]);
   const n = grid.selected.length;
   return (
     <section aria-label="Items to label">
