@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,12 @@ class Console:
 class Served(Running):
     """A running service, its API's process, and an address that signs a browser in."""
 
+    def kill_api(self) -> None:
+        """As if the machine had lost it: what was under way stays undone. `start_api` brings it back."""
+        api = next(process for process in reversed(self.processes) if process.args[-1] == "api")  # type: ignore[index]
+        os.kill(api.pid, signal.SIGKILL)
+        api.wait()
+
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
@@ -76,12 +83,14 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Served]:
-    """Its API and one worker, on SQLite; whoever needs other settings calls `running` by themselves."""
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Its API and one worker, on SQLite: one for all tests of a run, since starting takes as long as a test. Whoever
+    kills something starts it again; whoever needs other settings calls `running` by themselves."""
+    folder = tmp_path_factory.mktemp("page")
     if not BUNDLE.exists():
         unavailable(f"the page is not built: cd {BUNDLE.parents[1]} && npm ci && npm run build")
-    with running(f"sqlite:///{tmp_path / 'page.db'}", tmp_path) as started:
+    with running(f"sqlite:///{folder / 'page.db'}", folder) as started:
         served = Served(**vars(started))
         served.start_api()
         served.start("worker")

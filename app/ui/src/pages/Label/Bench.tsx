@@ -123,6 +123,9 @@ export function Bench({ project, round: first, annotator }: Props) {
       </header>
       <Progress done={nDone} total={round.n_items} label="Items of this round that are done">
         {leftWords(now.state.left, round)}
+        {round.retrain && round.status === "open" && (
+          <span className="aside"> When the round is complete a new version is trained.</span>
+        )}
       </Progress>
       <Instructions text={project.display?.instructions ?? null} />
       {forbidden !== undefined && <Notice kind="warn">{forbidden}</Notice>}
@@ -208,7 +211,7 @@ export function Bench({ project, round: first, annotator }: Props) {
             canUndo={kept.recent.length > 0}
             canSkip={row !== null && pause === null}
             isGrid={state.grid !== null}
-            canGrid={classes !== null}
+            canGrid={classes !== null && pause === null}
             onSkip={() => answer({ kind: "skip" }, "click skip")}
             onUndo={labelling.undo}
             onGrid={() => labelling.grid(state.grid === null)}
@@ -242,12 +245,9 @@ export function Bench({ project, round: first, annotator }: Props) {
   }
 }
 
-function leftWords(left: number | null, { retrain, overlap, status }: Round): string {
+function leftWords(left: number | null, { overlap, status }: Round): string {
   if (status === "complete") return "All items are done.";
   if (status === "closed") return "This round was closed.";
   if (left === null) return "…";
-  const after = retrain ? " When the round is complete a new version is trained." : "";
-  return overlap === 1
-    ? `${many(left, "item")} left.${after}`
-    : `${many(left, "item")} need more answers.${after}`;
+  return overlap === 1 ? `${many(left, "item")} left.` : `${many(left, "item")} need more answers.`;
 }

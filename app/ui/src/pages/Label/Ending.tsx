@@ -1,12 +1,14 @@
 /** After the last item: the training as it goes on, and the next round when there is one. */
+import { useState } from "react";
 import { api } from "../../api/client";
-import type { Project, Round } from "../../api/types";
+import type { Job, Project, Round } from "../../api/types";
 import { ButtonLink } from "../../components/Button";
 import { JobLine } from "../../components/JobLine";
 import { Loaded } from "../../components/Loaded";
 import { many } from "../../formats";
 import { useEvents } from "../../hooks/useEvents";
 import { useResource } from "../../hooks/useResource";
+import { isActive } from "../../jobs";
 
 interface Props {
   project: Project;
@@ -16,17 +18,18 @@ interface Props {
 
 export function Ending({ project, round, nUnsent }: Props) {
   const next = useNextRound(round);
+  const [job, setJob] = useState<Job | null>(null);
   const isComplete = round.status === "complete";
   const trains = isComplete && round.ensemble_id !== null;
   return (
     <section className="stage words ending" aria-label="The end of the round">
       <h2>
         {isComplete ? "Round complete." : "This round was closed."}
-        {trains && " Training."}
+        {trains && trainingWords(job)}
       </h2>
       {!isComplete && <p>What was labelled is kept.</p>}
       {nUnsent > 0 && <p>{many(nUnsent, "label")} still on the way: they count in the project.</p>}
-      {trains && round.ensemble_id !== null && <Training ensembleId={round.ensemble_id} />}
+      {trains && round.ensemble_id !== null && <Training ensembleId={round.ensemble_id} onEnd={setJob} />}
       {next !== null && next.status === "ranking" && (
         <p role="status">Round {next.number} is being chosen. It can be labelled in a moment.</p>
       )}
@@ -42,18 +45,27 @@ export function Ending({ project, round, nUnsent }: Props) {
   );
 }
 
-function Training({ ensembleId }: { ensembleId: string }) {
+/** Till the training has ended, nothing is known of it but that it is under way. */
+function trainingWords(job: Job | null): string {
+  if (job === null) return " Training.";
+  return job.status === "succeeded" ? " A new version is trained." : " The training did not succeed.";
+}
+
+function Training({ ensembleId, onEnd }: { ensembleId: string; onEnd: (job: Job) => void }) {
   const training = useResource(ensembleId, async (signal) => {
     const ensemble = await api.get("/v1/ensembles/{ensemble_id}", {
       path: { ensemble_id: ensembleId },
       signal,
     });
     const job = await api.get("/v1/jobs/{job_id}", { path: { job_id: ensemble.job_id }, signal });
+    if (!isActive(job)) onEnd(job);
     return { ensemble, job };
   });
   return (
     <Loaded of={training} lines={2}>
-      {({ ensemble, job }) => <JobLine job={job} title={`Training version ${ensemble.version}`} />}
+      {({ ensemble, job }) => (
+        <JobLine job={job} title={`Training version ${ensemble.version}`} onEnd={onEnd} />
+      )}
     </Loaded>
   );
 }
