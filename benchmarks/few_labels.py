@@ -8,18 +8,22 @@ methods are standardised by the pool.
 
 Every cell (set, method, n, seed) is a line of JSON in `--results` and not measured again, so that the run can be
 stopped; `--fresh auto` measures that method anew. `--posteriors` measures instead every method of the registry that
-suits the task, on four sets. The tables between the marks in docs/few_labels.md, and the picture beside it, are written
-by this script. RMSE is in standard deviations of the set's target, and so is the NLL of numbers.
+suits the task, on four sets; a cell over `--minutes` of the processor is given up, and so are that method's larger ones
+of the set. `--best 6` measures on all sets and sizes the six methods whose NLL ranked best there. The tables between
+the marks in docs/few_labels.md, and the picture beside it, are written by this script. RMSE is in standard deviations
+of the set's target, and so is the NLL of numbers.
 """
 
 import argparse
 import json
 import math
+import signal
 import sys
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,13 +206,16 @@ def main() -> int:
     if not options.only_tables:
         measure_all(sets, cells, options)
     seeds = range(options.seeds)
+    kinds = [task for task in METHODS if named(sets, task)]
     if options.posteriors:
-        text = "\n\n".join(
-            summary(task, cells, named(sets, task), list(REGISTRY), SOME_SIZES, seeds)
-            for task in METHODS
-            if named(sets, task)
-        )
+        tables = [summary(task, cells, named(sets, task), list(REGISTRY), SOME_SIZES, seeds) for task in kinds]
+        text = "\n\n".join(tables)
         insert(options.page, "posteriors", text)
+    elif options.best:
+        best = best_posteriors(cells, sets, options.best)
+        tables = [summary(task, cells, named(sets, task), ["auto", *best[task]], SIZES, seeds) for task in kinds]
+        text = "\n\n".join(tables)
+        insert(options.page, "best", text)
     else:
         text = report(cells, sets, seeds)
         insert(options.page, "methods", text)
@@ -225,6 +232,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="two seeds")
     parser.add_argument("--posteriors", action="store_true", help="every posterior, on four sets")
+    parser.add_argument("--best", type=int, default=0, metavar="N", help="the N best of --posteriors, on all sets")
+    parser.add_argument("--minutes", type=float, default=5.0, help="most of the processor that a cell may take")
     parser.add_argument("--results", type=Path, default=Path("build/few_labels/cells.jsonl"), help="measured cells")
     parser.add_argument("--fresh", nargs="*", default=[], metavar="METHOD", help="measure these methods again")
     parser.add_argument("--only-tables", action="store_true", help="measure nothing")
@@ -272,7 +281,10 @@ def read_cells(path: Path, fresh: Iterable[str]) -> Cells:
 
 def measure_all(sets: Sequence[Rows], cells: Cells, options: argparse.Namespace) -> None:
     options.results.parent.mkdir(parents=True, exist_ok=True)
-    methods_of = dict.fromkeys(METHODS, REGISTRY) if options.posteriors else METHODS
+    methods_of: dict[str, dict[str, Method]] = dict.fromkeys(METHODS, REGISTRY) if options.posteriors else METHODS
+    if options.best:
+        best = best_posteriors(cells, sets, options.best)
+        methods_of = {task: {name: REGISTRY[name] for name in ("auto", *names)} for task, names in best.items()}
     known = dict.fromkeys(name for methods in methods_of.values() for name in methods)
     with options.results.open("a") as file:
         for seed in range(options.seeds):
@@ -283,28 +295,47 @@ def measure_all(sets: Sequence[Rows], cells: Cells, options: argparse.Namespace)
                         continue
                     for n in SOME_SIZES if options.posteriors else rows.sizes:
                         key = rows.name, name, n, seed
-                        if key in cells or refused(cells, key):
+                        if key in cells or given_up(cells, key):
                             continue
-                        cells[key] = measure(rows, name, method, n, seed)
+                        cells[key] = measure(rows, name, method, n, seed, minutes=options.minutes)
                         file.write(json.dumps(cells[key]) + "\n")
                         file.flush()
                 print(f"seed {seed} {name}: done at {time.strftime('%H:%M:%S')}", file=sys.stderr, flush=True)
 
 
-def refused(cells: Cells, key: Key) -> bool:
-    """Whether the method does not suit this set: it said so once."""
-    return "refused" in cells.get((key[0], key[1], SOME_SIZES[0], 0), {})
+def given_up(cells: Cells, key: Key) -> bool:
+    """Whether the method does not suit this set, it said so once, or takes too long there with as many labels."""
+    of_set = [cell for other, cell in cells.items() if other[:2] == key[:2]]
+    return any("refused" in cell or ("slow" in cell and cell["n"] <= key[2]) for cell in of_set)
 
 
-def measure(rows: Rows, name: str, method: Method, n: int, seed: int) -> dict[str, Any]:
+@contextmanager
+def at_most(minutes: float) -> Iterator[None]:
+    """TimeoutError once the block has used the processor for so long."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, 60 * minutes)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def measure(rows: Rows, name: str, method: Method, n: int, seed: int, *, minutes: float) -> dict[str, Any]:
     split, y = divide(rows, n, seed)
     cell: dict[str, Any] = {"set": rows.name, "method": name, "n": n, "seed": seed}
     started = time.process_time()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), at_most(minutes):
             # of solvers that stop before they are done: a figure of theirs is the answer to whether that matters
             warnings.simplefilter("ignore")
             predicted = method(split)
+    except TimeoutError:
+        return {**cell, "slow": f"over {minutes:g} minutes of the processor"}
     except (bc.InvalidOption, bc.InvalidModel) as reason:
         return {**cell, "refused": str(reason)}
     except (bc.BensembleError, torch.linalg.LinAlgError, ValueError, RuntimeError) as problem:
@@ -385,19 +416,57 @@ def summary(
         row.append(short(float(np.mean([cells[s, m, label, seed][at] for s in sets for seed in seeds]))))
         row.append(f"{np.mean([cells[s, m, n, seed]['seconds'] for s, n, seed in every]):.2f}")
         lines.append(f"| {' | '.join(row)} |")
+    parts = {m: part for m in left if (part := [key for key in every if "nll" in cells.get((key[0], m, *key[1:]), {})])}
+    if parts:
+        lines += ["", *in_part(cells, parts, good, second)]
     if left:
         lines += ["", "Not in the table: " + "; ".join(left.values()) + "."]
     return "\n".join(lines)
 
 
+def in_part(cells: Cells, parts: Mapping[str, Sequence[tuple[str, int, int]]], good: str, second: str) -> list[str]:
+    """Methods that have some cells, beside `auto` on the very same ones."""
+    lines = [
+        f"Measured in part, each beside `auto` on the same cells:\n\n| method | cells | NLL | of `auto` | {second} | "
+        "of `auto` | s |",
+        "|" + "---|" * 7,
+    ]
+    for m, keys in parts.items():
+        by_set = {name: [key for key in keys if key[0] == name] for name in dict.fromkeys(key[0] for key in keys)}
+        seeds = len({seed for _, _, seed in keys})
+        which = "; ".join(
+            f"{name} at {', '.join(map(str, sorted({k[1] for k in own})))}" for name, own in by_set.items()
+        )
+        row = [m, f"{which} ({seeds} seed{'s' * (seeds > 1)})"]
+        for metric in ("nll", good):
+            for of in (m, "auto"):
+                row.append(short(float(np.mean([cells[name, of, n, seed][metric] for name, n, seed in keys]))))
+        row.append(f"{np.mean([cells[name, m, n, seed]['seconds'] for name, n, seed in keys]):.0f}")
+        lines.append(f"| {' | '.join(row)} |")
+    return lines
+
+
 def missing(cells: Cells, every: Iterable[tuple[str, int, int]], method: str) -> str:
     """Why a method is in no table: empty if it is."""
     found = [cells.get((name, method, n, seed), {}) for name, n, seed in every]
-    for why in ("refused", "failed"):
+    for why, said in (("refused", "refused"), ("failed", "failed"), ("slow", "was given up")):
         if reasons := [f"{cell['set']} at {cell['n']}: {cell[why]}" for cell in found if why in cell]:
-            return f"`{method}` {why} ({reasons[0]})"
+            return f"`{method}` {said} ({reasons[0]})"
     absent = sum("nll" not in cell for cell in found)
     return f"`{method}` has {len(found) - absent} of {len(found)} cells" if absent else ""
+
+
+def best_posteriors(cells: Cells, sets: Sequence[Rows], n_best: int) -> dict[str, list[str]]:
+    """Of each task the posteriors but `auto` with the best mean rank in NLL on the four sets of `--posteriors`."""
+    best = {}
+    for task in METHODS:
+        names = [name for name in SOME_SETS if name in named(sets, task)]
+        every = [(name, n, seed) for name in names for n in SOME_SIZES for seed in range(SOME_SEEDS)]
+        present = [m for m in REGISTRY if not missing(cells, every, m)]
+        ranks = mean_ranks(cells, names, present, SOME_SIZES, range(SOME_SEEDS), "nll") if names else {}
+        in_order = sorted(ranks, key=lambda m: float(np.mean(ranks[m])))
+        best[task] = [m for m in in_order if m != "auto"][:n_best]
+    return best
 
 
 def mean_ranks(
