@@ -99,7 +99,7 @@ def main() -> None:
     with service() as served, sync_playwright() as playwright:
         project_id, round_id = labelled_example(served)
         session = session_with_trials(served)
-        secret = served.client.headers["Authorization"].removeprefix("Bearer ")
+        secret = served.post("/keys", {"name": "ada", "scopes": ["admin"]})["key"]
         browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
         shots: dict[str, tuple[str, int, int, Literal["light", "dark"]]] = {
             "page_project": (f"/p/{project_id}", 1280, 960, "light"),

@@ -27,7 +27,7 @@ DIGITS = {
     "display": {
         "kind": "image",
         "shape": [SIDE, SIDE],
-        "range": [0, DARKEST],
+        "range": [DARKEST, 0],
         "instructions": "Which digit is it? Skip what nobody could read.",
     },
 }

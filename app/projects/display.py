@@ -19,7 +19,10 @@ _SHAPE = (
     "Of images made of the features: [height, width] or [height, width, 3]. The colours of a pixel stand together, "
     "unless the project's `input.shape` is [3, height, width]: then each colour is a picture of its own, red first."
 )
-_RANGE = "[low, high]: the values shown as black and as white; null: the least and the greatest of an item."
+_RANGE = (
+    "Of pictures: the number that is black and the one that is white, [0, 255] or, for dark ink on paper, [255, 0]. "
+    "Left out: the least and the greatest number of each row."
+)
 _COLUMNS = "Names of the features, in their order, for tables."
 _UNIT = "Of the numbers that are labelled, such as `mm`."
 _INSTRUCTIONS = "What annotators are asked to do, in plain text."
@@ -43,8 +46,8 @@ class DisplayIn(In):
     def _can_be_drawn(self) -> Self:
         if self.shape is not None and len(self.shape) == 3 and self.shape[2] != 3:
             raise ValueError(f"`shape` is [height, width], or [height, width, 3] of colours; got {self.shape}")
-        if self.range is not None and not self.range[0] < self.range[1]:
-            raise ValueError(f"`range` is [low, high] with low below high; got {self.range}")
+        if self.range is not None and self.range[0] == self.range[1]:
+            raise ValueError(f"`range` is [black, white], two different numbers; got {self.range}")
         return self
 
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from sklearn.datasets import load_digits
 
 from tests.app.working import wait_for
-from tests.page.conftest import Served
+from tests.page.conftest import Console, Served
 
 
 def digit_of(service: Served, pool_id: str, key: str) -> str:
@@ -81,7 +81,7 @@ def test_a_worker_that_is_killed_is_shown_and_another_goes_on(service: Served, p
 
 
 @pytest.mark.parametrize("path", ["/nothing/here", "/p/none", "/s/none"])
-def test_an_address_that_leads_nowhere_says_so(service: Served, page: Page, path: str) -> None:
-    page.on("console", lambda _: None)
+def test_an_address_that_leads_nowhere_says_so(service: Served, page: Page, console: Console, path: str) -> None:
+    console.expect("status of 404")
     page.goto(f"{service.address}{path}")
     expect(page.get_by_text(re.compile("There is nothing at this address|there is no"))).to_be_visible()

@@ -13,6 +13,8 @@ import { startTheme } from "./hooks/useTheme";
 
 startTheme();
 takeKeyFromAddress();
+// A link that is pasted into an open tab changes the fragment alone.
+addEventListener("hashchange", takeKeyFromAddress);
 askOtherTabs();
 
 const root = document.getElementById("root");

@@ -40,7 +40,7 @@ def test_a_projects_display_is_kept_changed_and_recorded(service: Service) -> No
         ({"shape": [64]}, "/display/shape", "at least 2 items"),
         ({"shape": [64, 1, 3, 1]}, "/display/shape", "at most 3 items"),
         ({"shape": [-8, 8]}, "/display/shape/0", "greater than or equal to 1"),
-        ({"range": [1, 1]}, "/display", "low below high; got [1.0, 1.0]"),
+        ({"range": [1, 1]}, "/display", "two different numbers; got [1.0, 1.0]"),
         ({"range": [1]}, "/display/range", "at least 2 items"),
         ({"kind": "video"}, "/display/kind", "'auto', 'image', 'text' or 'table'"),
         ({"instructions": "x" * 2001}, "/display/instructions", "at most 2000 characters"),
