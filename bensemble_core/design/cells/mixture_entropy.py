@@ -72,4 +72,13 @@ def _edges(m: Array, s: Array, w: Array) -> Array:
     inner = np.interp(special.ndtr(SCORES), np.cumsum(shares) - 0.5 * shares, places)
     low, high = float((m - REACH * s).min()), float((m + REACH * s).max())
     ends = np.linspace(low, inner[0], TAIL + 1)[:-1], np.linspace(inner[-1], high, TAIL + 1)[1:]
-    return np.unique(np.concatenate([ends[0], inner, ends[1]]))
+    return np.unique(np.concatenate([ends[0], inner, ends[1], _gaps(m, s)]))
+
+
+def _gaps(m: Array, s: Array) -> Array:
+    """Where nothing begins and where it ends: a panel from one peak to the next would have no node in either."""
+    low, high = m - REACH * s, m + REACH * s
+    order = np.argsort(low)
+    low, reached = low[order], np.maximum.accumulate(high[order])
+    is_gap = low[1:] > reached[:-1]
+    return np.concatenate([reached[:-1][is_gap], low[1:][is_gap]])

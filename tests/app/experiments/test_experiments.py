@@ -45,7 +45,9 @@ def test_a_model_is_checked_without_being_stored(service: Service) -> None:
     found = service.post("/models/validate", DIGIT_SPAN, 200)
     assert stored(service) == before
     assert (found["parameters"], found["targets"], found["n_designs"]) == (["theta"], ["theta"], 15)
-    assert found["designs"] == [{"name": "xi", "kind": "integer", "low": 1.0, "high": 15.0, "values": None}]
+    assert found["designs"] == [
+        {"name": "xi", "kind": "integer", "low": 1.0, "high": 15.0, "is_log": False, "values": None}
+    ]
     assert found["outcomes"] == [{"name": "y", "family": "bernoulli", "is_discrete": True, "labels": []}]
     assert (found["eig_method"], found["belief"], found["is_job"]) == ("enumeration", "grid", False)
     assert 0 < found["evaluations"] < 1e6
