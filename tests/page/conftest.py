@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.crash.running import Running, running
 
 BUNDLE = Path(__file__).parents[2] / "app" / "ui" / "dist" / "index.html"
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+expect.set_options(timeout=20_000)  # ms; other tests have the processors too
 BROKEN_CONNECTION = "Failed to load resource: net::ERR_"
 
 
@@ -109,7 +110,7 @@ def context(browser: Browser, console: Console, service: Served) -> Iterator[Bro
     """A browser of one person, not signed in: what it complains of on the console fails the test. It is closed before
     the service stops, which it would complain of."""
     opened = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    opened.set_default_timeout(15_000)
+    opened.set_default_timeout(30_000)
     opened.on("page", console.watch)
     yield opened
     opened.close()

@@ -85,7 +85,7 @@ def test_nothing_serious_on_any_screen(
         unavailable("axe-core is not installed: make setup")
     viewport, scheme = LOOKS[look]
     opened = browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")
-    opened.set_default_timeout(15_000)
+    opened.set_default_timeout(30_000)
     opened.on("page", console.watch)
     found: dict[str, Any] = {}
     signed = opened.new_page()
