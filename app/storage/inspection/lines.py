@@ -28,8 +28,8 @@ def look_into_csv(content: bytes, is_part: bool) -> Look:
     if len(first_line) > request.limits.max_line_bytes:
         raise BadData(f"The header has {len(first_line):,} bytes; it names the columns, in a line of its own.")
     refuse_many(QUOTED.sub(b"", first_line).count(b",") + 1)
+    _refuse_other_separators(first_line)
     names = read_header(request)
-    _refuse_other_separators(names)
     check_names(names)
     tallies: list[Tally] = []
     preview: list[dict[str, Any]] = []
@@ -123,12 +123,14 @@ def _flattened(value: Any) -> list[float]:
     return [number for part in value for number in _flattened(part)]
 
 
-def _refuse_other_separators(names: list[str]) -> None:
+def _refuse_other_separators(header: bytes) -> None:
+    """Before a row is read: with decimal commas rows have more cells than the header, which tells nobody why."""
     for separator, called in OTHER_SEPARATORS.items():
-        if len(names) == 1 and separator in names[0]:
+        if b"," not in header and separator.encode() in QUOTED.sub(b"", header):
+            shown = header.decode(errors="replace").strip()[:60]
             raise BadData(
-                f"The header has {called} and no comma ({names[0][:60]!r}); a CSV file has commas between its cells: "
-                "save it so."
+                f"The header has {called} and no comma ({shown!r}); a CSV file has commas between its cells and points "
+                "in its numbers: save it so."
             )
 
 

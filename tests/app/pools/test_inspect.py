@@ -250,6 +250,7 @@ def test_a_part_of_ndjson_ends_with_its_last_whole_line() -> None:
         (b"a,b\n", "a.csv", "a header but no rows"),
         (b"a,b\n1\n", "a.csv", "expected 2 cells as in the header, there are 1"),
         (b"a;b\n1;2\n", "a.csv", "semicolons and no comma"),
+        (b"a;b\n1,5;2,5\n", "a.csv", "semicolons and no comma"),
         (b"a,a\n1,2\n", "a.csv", "is there twice"),
         (b"\xe4,b\n1,2\n", "a.csv", "UTF-8"),
         (b"x" * 9 * MIB, "a.csv", "a single line"),
