@@ -154,6 +154,7 @@ export function learningCurveOption(
       name: metric === "accuracy" ? "accuracy" : "root mean square error",
       nameTextStyle: { ...(axis(colours).nameTextStyle as object), align: "left" },
       ...range,
+      interval: roundStep((range.max - range.min) / 4),
     },
     tooltip: {
       trigger: "item",
