@@ -48,10 +48,16 @@ export function EvaluationPart({
 }
 
 function Confused({ evaluation: { confusion, classes, note, n } }: { evaluation: Evaluation }) {
-  if (confusion === null) return <p className="quiet">{note ?? "There are no rows to count on."}</p>;
+  if (confusion === null && classes === null) {
+    return <p className="quiet">{note ?? "There are no rows to count on."}</p>;
+  }
   return (
     <>
-      <Confusion classes={confusion.classes} counts={confusion.counts} />
+      {confusion === null ? (
+        <p className="quiet">Too many classes to draw them all: see them one by one.</p>
+      ) : (
+        <Confusion classes={confusion.classes} counts={confusion.counts} />
+      )}
       {classes !== null && (
         <details>
           <summary>By class, of {count(n)} rows</summary>
