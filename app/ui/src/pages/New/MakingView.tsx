@@ -90,8 +90,9 @@ function titleOf(stage: Stage, { draft, evaluation }: Plan): string {
 
 function Under({ making, onCancel }: { making: Making; onCancel: () => void }) {
   if (making.job !== null) return <JobLine key={making.job.id} job={making.job} />;
+  const isSending = making.stage === "rows" || making.stage === "evaluation";
   const last = making.samples.at(-1);
-  if (last === undefined) return null;
+  if (!isSending || last === undefined) return null;
   const left = secondsLeft(making.samples, last.at);
   const isSent = last.done >= last.total;
   return (

@@ -156,7 +156,21 @@ export function withRole(draft: Draft, name: string, role: Role): Draft {
         roles[other] = canBeFeature(draft.found, other) ? "feature" : "none";
     }
   }
-  return { ...draft, roles: { ...roles, [name]: role } };
+  return {
+    ...draft,
+    kind: role === "label" ? kindOf(draft, name) : draft.kind,
+    roles: { ...roles, [name]: role },
+  };
+}
+
+/** More different numbers than classes usually are: measured, not named. */
+const MANY_NUMBERS = 20;
+
+/** What the labels of a column are; what was said of classes stays said. */
+function kindOf({ found, kind, classes }: Draft, label: string): Draft["kind"] {
+  const column = found?.columns.find(({ name }) => name === label);
+  if (column === undefined || classes.trim() !== "") return kind;
+  return column.kind === "number" && column.n_distinct > MANY_NUMBERS ? "regression" : "classification";
 }
 
 function columnWith(draft: Draft, role: Role): string | undefined {
