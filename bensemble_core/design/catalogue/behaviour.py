@@ -8,10 +8,10 @@ _DELAYS = listed(1, 7, 14, 30, 60, 90, 180, 365)
 _OFFERS = {"type": "list", "values": list(range(50, 1000, 50))}
 
 
-def _discounting(value: str, parameters: dict[str, Any], reference: str) -> Entry:
+def _discounting(form: str, value: str, parameters: dict[str, Any], reference: str) -> Entry:
     """800 later against less now: P(later) = sigmoid(temperature · (800 D(t) − now) / 100)."""
     return Entry(
-        title="Delay discounting",
+        title=f"Delay discounting, {form}",
         summary="Whether 800 after a delay is preferred to a smaller amount now; the temperature is a nuisance.",
         reference=reference,
         spec={
@@ -77,19 +77,25 @@ BEHAVIOUR: dict[str, Entry] = {
         },
     ),
     "discounting_exponential": _discounting(
-        "exp(-r * delay)", {"r": lognormal(-5, 1)}, "Samuelson (1937), A note on measurement of utility"
+        "exponential",
+        "exp(-r * delay)",
+        {"r": lognormal(-5, 1)},
+        "Samuelson (1937), A note on measurement of utility",
     ),
     "discounting_hyperbolic": _discounting(
+        "hyperbolic",
         "1 / (1 + k * delay)",
         {"k": lognormal(-4.5, 1)},
         "Mazur (1987), An adjusting procedure for studying delayed reinforcement",
     ),
     "discounting_hyperboloid": _discounting(
+        "hyperboloid",
         "pow(1 + k * delay, -s)",
         {"k": lognormal(-4.5, 1), "s": lognormal(-0.2, 0.4)},
         "Myerson & Green (1995), Discounting of delayed rewards: models of individual choice",
     ),
     "discounting_quasi_hyperbolic": _discounting(
+        "quasi-hyperbolic",
         "b * pow(d, delay)",
         {"b": beta(8, 2), "d": beta(200, 1)},
         "Laibson (1997), Golden eggs and hyperbolic discounting",

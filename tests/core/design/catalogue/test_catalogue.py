@@ -108,3 +108,8 @@ def test_closed_values_of_formulas() -> None:
 def test_nobody_takes_one_gumbel_for_the_other() -> None:
     assert "reversed" in CATALOGUE["psychometric_gumbel_yes_no"].title
     assert "log-Weibull" in CATALOGUE["psychometric_weibull_yes_no"].title
+
+
+def test_no_two_entries_have_the_same_title() -> None:
+    titles = [entry.title for entry in CATALOGUE.values()]
+    assert len(set(titles)) == len(titles)
