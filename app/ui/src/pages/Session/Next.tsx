@@ -75,6 +75,7 @@ export function Next({ session, trial, spec, posterior, last, forbidden }: Props
                 )}{" "}
                 nats
                 {proposal.runner_up !== null &&
+                  assignments(proposal.runner_up.design) !== assignments(proposal.design) &&
                   `, ahead of ${assignments(proposal.runner_up.design)} with ${number(proposal.runner_up.eig)}`}
                 {proposal.chosen === "tie" && "; drawn among equals"}
                 {proposal.chosen === "random" && "; drawn at random, as the spec asks"}
