@@ -108,8 +108,24 @@ export function PoolMap({ map, nRows, isClasses, onChoose, picks }: Props) {
           ))}
         </div>
       )}
+      <p className="quiet small">{otherMarks(groups, isClasses, chosen.size > 0)}</p>
     </>
   );
+}
+
+/** The marks that no button explains. */
+export function otherMarks(
+  { others, unlabelled }: Pick<ReturnType<typeof groupsOf>, "others" | "unlabelled">,
+  isClasses: boolean,
+  hasPicks: boolean,
+): string {
+  return [
+    hasPicks ? "✕ chosen" : "",
+    isClasses && others.length > 0 ? `● grey: other classes, ${count(others.length)}` : "",
+    unlabelled.length > 0 ? `○ without a label, ${count(unlabelled.length)}` : "",
+  ]
+    .filter((said) => said !== "")
+    .join(" · ");
 }
 
 interface Tip {

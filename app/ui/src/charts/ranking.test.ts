@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { groupsOf } from "./PoolMap";
+import { groupsOf, otherMarks } from "./PoolMap";
 import { sharePassed } from "./ScoreHistogram";
 import { contrast, splitOf } from "./UncertaintyScatter";
 
@@ -39,4 +39,10 @@ test("picks are drawn apart from the others, and compared with them", () => {
   expect(contrast(split)).toBe(
     "The chosen rows have 4 times the disagreement of the others, and 2 times the noise.",
   );
+});
+
+test("a map says what its other marks are", () => {
+  const groups = { others: [3, 4], unlabelled: [5] };
+  expect(otherMarks(groups, true, true)).toBe("✕ chosen · ● grey: other classes, 2 · ○ without a label, 1");
+  expect(otherMarks(groups, false, false)).toBe("○ without a label, 1");
 });
