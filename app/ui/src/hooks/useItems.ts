@@ -98,6 +98,7 @@ export function useItems(pool: Pool, filter: Filter): Items {
     isEnd: !isFiltered || found.isEnd,
     at: (index) => found.items.get(index),
     want: (first, end) => {
+      if (isOurs && state.error !== undefined) return; // until somebody asks again: not over and over
       if (!isFiltered) {
         for (const page of pagesOf(first, end)) {
           const start = page * PAGE;

@@ -31,7 +31,9 @@ export function PoolView({ project, pool, onChange }: Props) {
   const chosen = given !== null && /^\d+$/.test(given) && Number(given) < pool.n_rows ? Number(given) : null;
   const [key, setKey] = useState("");
   const [status, setStatus] = useState<ItemStatus | "">("");
-  const items = useItems(pool, { key: useSlow(key.trim(), 250), status });
+  const slowKey = useSlow(key.trim(), 250);
+  // The service finds by one of them, so that choosing either lets go of the other.
+  const items = useItems(pool, { key: status === "" ? slowKey : "", status });
   const isFiltered = key.trim() !== "" || status !== "";
   const choose = (row: number) => setAsked({ row: String(row) }, { replace: true });
   return (
@@ -59,12 +61,18 @@ export function PoolView({ project, pool, onChange }: Props) {
                   label="Find a key"
                   type="search"
                   value={key}
-                  onChange={(event) => setKey(event.target.value)}
+                  onChange={(event) => {
+                    setKey(event.target.value);
+                    setStatus("");
+                  }}
                 />
                 <SelectField
                   label="Status"
                   value={status}
-                  onChange={(event) => setStatus(event.target.value as ItemStatus | "")}
+                  onChange={(event) => {
+                    setStatus(event.target.value as ItemStatus | "");
+                    setKey("");
+                  }}
                 >
                   <option value="">all</option>
                   <option value="unlabelled">without a label</option>
