@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -84,17 +85,23 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
-@pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Its API and one worker, on SQLite: one for all tests of a run, since starting takes as long as a test. Whoever
-    kills something starts it again; whoever needs other settings calls `running` by themselves."""
-    folder = tmp_path_factory.mktemp("page")
+@contextmanager
+def serving(folder: Path) -> Iterator[Served]:
+    """An API and one worker on SQLite, with nothing in it but a key."""
     if not BUNDLE.exists():
         unavailable(f"the page is not built: cd {BUNDLE.parents[1]} && npm ci && npm run build")
     with running(f"sqlite:///{folder / 'page.db'}", folder) as started:
         served = Served(**vars(started))
         served.start_api()
         served.start("worker")
+        yield served
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One for all tests of a run, since starting takes as long as a test. Whoever kills something starts it again;
+    whoever has to find it empty takes `serving` by themselves."""
+    with serving(tmp_path_factory.mktemp("page")) as served:
         yield served
 
 

@@ -48,7 +48,6 @@ def has_trials(page: Page, n: int) -> None:
 
 def test_from_the_catalogue_to_five_trials_with_one_undone(service: Served, page: Page) -> None:
     page.get_by_role("link", name="Experiments", exact=True).first.click()
-    expect(page.get_by_text("No experiment yet.")).to_be_visible()
     page.get_by_label("Find a model").fill("digit span")
     page.get_by_role("button", name="Start from this: Digit span").click()
     editor = page.get_by_label("The experiment as JSON")

@@ -1,18 +1,26 @@
 """The first visit: signing in, the example, an own project from a file, what is refused, keys, signing out."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.page.conftest import ARGUMENTS, Console, Served, installed_chromium
+from tests.page.conftest import ARGUMENTS, Console, Served, installed_chromium, serving
 
 STATUS = "Failed to load resource: the server responded with a status of"
 FLOWERS = "\n".join(
     ["key,length,width,year,kind"]
     + [f"flower-{i},{i % 7}.5,{i % 5}.25,{1990 + i},{('rose', 'iris', '')[i % 3]}" for i in range(60)]
 )
+
+
+@pytest.fixture
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service of its own for each: a first visit finds nothing there."""
+    with serving(tmp_path_factory.mktemp("first")) as served:
+        yield served
 
 
 @pytest.fixture
