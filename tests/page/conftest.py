@@ -77,8 +77,10 @@ class Served(Running):
         return str(self.post("/keys", {"name": name, "scopes": list(scopes) or ["admin"]})["key"])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """One for the tests of this folder that follow each other, no longer: while it is open its event loop runs in this
+    process, and no other test could start one."""
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=installed_chromium(), args=list(ARGUMENTS))
         yield launched
