@@ -22,9 +22,11 @@ from bensemble_core.design.belief.gaussian import GaussianBelief
 from bensemble_core.design.belief.history import History, read_history
 from bensemble_core.design.belief.infer import infer
 from bensemble_core.design.belief.memory import Memory
+from bensemble_core.design.cells.precise import uses_cells
 from bensemble_core.design.guards import Guards, look
 from bensemble_core.design.information import batch as batches
 from bensemble_core.design.information.accuracy import estimated
+from bensemble_core.design.information.coarseness import too_coarse
 from bensemble_core.design.information.eig import Estimate
 from bensemble_core.design.information.information import Information, information
 from bensemble_core.design.information.shelf import method_of
@@ -122,7 +124,10 @@ class Experiment:
         if isinstance(belief, GaussianBelief):
             return "linear_gaussian"
         assert isinstance(belief, PointBelief)
-        return method_of(self.spec.model, belief.points, self._rows([design]), self.memory)
+        rows = self._rows([design])
+        if uses_cells(self.spec.model) and too_coarse(self.spec.model, belief, rows)[0]:
+            return "cells"
+        return method_of(self.spec.model, belief.points, rows, self.memory)
 
     @one_thread()
     def joint_eig(self, designs: Sequence[Design], observations: Sequence[Observation] = ()) -> Estimate:
@@ -135,7 +140,8 @@ class Experiment:
             raise InvalidOption("joint_eig needs at least one design")
         model, seed = self.spec.model, self.spec.select.seed
         rows = self._rows(designs)
-        batch = batches.empty(model, self._points_or_gaussian(self._events(observations)))
+        events, is_alone = self._events(observations), len(rows) == 1
+        batch = batches.begun(model, events, self.memory, seed=seed, is_alone=is_alone, rows=rows)
         for row in rows[:-1].tolist():
             batch = batches.joined(model, batch, row, self.memory, seed=seed)
         last = batches.conditional(model, batch, rows[-1:], self.memory, seed=seed)
@@ -179,9 +185,10 @@ class Experiment:
             excluded=frozenset(model.space.encode(design) for design in excluded),
             n_prior=n_prior,
         )
-        batch = batches.empty(model, self._points_or_gaussian(request.events))
+        seed, is_alone = self.spec.select.seed, count == 1 and not request.pending
+        batch = batches.begun(model, request.events, self.memory, seed=seed, is_alone=is_alone)
         for row in request.pending:
-            batch = batches.joined(model, batch, row, self.memory, seed=self.spec.select.seed)
+            batch = batches.joined(model, batch, row, self.memory, seed=seed)
         return choose(self.spec, batch, request, self.memory, count)
 
     @one_thread()
@@ -213,7 +220,7 @@ class Experiment:
         if proposal.max_eig is not None:
             return proposal.max_eig
         request = Request(events=events, fixed={}, n_prior=n_prior)
-        batch = batches.empty(self.spec.model, self._points_or_gaussian(events))
+        batch = batches.begun(self.spec.model, events, self.memory, seed=self.spec.select.seed, is_alone=True)
         return max(proposal.eig, best_eig(self.spec, batch, request, self.memory) or 0.0)
 
     def plain_stop(self, observations: Sequence[Observation] = (), *, n_prior: int = 0) -> Stop:
@@ -293,8 +300,3 @@ class Experiment:
 
     def _belief(self, events: Sequence[Event], level: int = 0) -> Belief:
         return infer(self.spec.model, events, self.memory, seed=self.spec.select.seed, level=level)
-
-    def _points_or_gaussian(self, events: Sequence[Event]) -> PointBelief | GaussianBelief:
-        belief = self._belief(events)
-        assert isinstance(belief, (PointBelief, GaussianBelief))
-        return belief

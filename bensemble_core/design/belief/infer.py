@@ -1,5 +1,5 @@
-"""From observations to a belief: on a grid that follows the posterior, by particles beyond three scores, in closed form
-for linear-Gaussian models. Always from the whole list of observations: their order does not matter, and to take one
+"""From observations to a belief: on a grid that follows the posterior, by particles beyond three scores or drawn from
+cells where the posterior is too thin for a grid, in closed form for linear-Gaussian models. Always from the whole list of observations: their order does not matter, and to take one
 back is to leave it out."""
 
 import math
@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from bensemble_core.design.belief.belief import Belief, PointBelief, normalised
+from bensemble_core.design.belief.cloud import cloud_belief
 from bensemble_core.design.belief.convergence import axis_errors, edge_masses, n_peaks
 from bensemble_core.design.belief.gaussian import gaussian_belief
 from bensemble_core.design.belief.history import History
@@ -26,15 +27,17 @@ from bensemble_core.design.belief.points import (
     moved,
     widened,
 )
+from bensemble_core.design.cells.precise import uses_cells
 from bensemble_core.design.spec.model import Event, Model
 from bensemble_core.errors import InvalidData
 
 MAX_MOVES = 40
 RESOLVED = {1: 4.0, 2: 2.0, 3: 1.0}  # least sd of a posterior, in spacings
 EDGE = 1e-10  # mass at either end of an axis beyond which it is widened
-TOLERANCE = {1: 1e-10, 2: 1e-8, 3: 1e-5}  # of the log evidence, along an axis
+TOLERANCE = {1: 1e-10, 2: 1e-8, 3: 1e-3}  # of the log evidence, along an axis
 ENOUGH = {1: 2**18, 2: 2**18, 3: 2**17}  # points beyond which a grid is made finer no more for its own sake
 SEEN = {1: 1e-8, 2: 1e-3, 3: 1e-3}  # error of the log evidence beyond which peaks may lie between the points
+UNRESOLVED = 1e-3  # error of the log evidence beyond which cells are tried, where outcomes are precise
 LOOKED = {1: 2**18, 2: 2**16, 3: 2**16}  # points beyond which a grid with such an error is left all the same
 
 
@@ -42,7 +45,10 @@ def infer(model: Model, events: Sequence[Event], memory: Memory, *, seed: int = 
     """The posterior. `level` asks for a grid with half the spacing per step, where there is a grid."""
     if model.is_linear_gaussian:
         return gaussian_belief(model, events)
-    return points_belief(model, events, memory, seed=seed, level=level)
+    belief = points_belief(model, events, memory, seed=seed, level=level)
+    if belief.error <= UNRESOLVED or not uses_cells(model) or belief.points.frame is None:
+        return belief
+    return min(belief, cloud_belief(model, events, memory, seed=seed), key=lambda each: each.error)
 
 
 def points_belief(

@@ -16,7 +16,7 @@ from bensemble_core.design.belief.infer import infer
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import Array
 from bensemble_core.design.information.accuracy import resolving, sharpened
-from bensemble_core.design.information.batch import Batch, conditional, empty, joined
+from bensemble_core.design.information.batch import Batch, CellBatch, conditional, empty, joined
 from bensemble_core.design.information.eig import Estimates
 from bensemble_core.design.information.shelf import is_kept, n_outcomes
 from bensemble_core.design.information.tables import Method
@@ -30,11 +30,13 @@ from bensemble_core.randomness import derive
 
 N_COMPARED = 8  # designs at least that are compared from all points, after a look from fewer
 NEAR = 0.2  # share of the range of the scores: those as near to the best are compared, too
-ROUGH = 1e-3  # relative error of the best score beyond which the contenders are compared on finer grids
+ROUGH = 1e-2  # relative error of the best score beyond which the contenders are compared on finer grids
+SHARP = 1e-3  # relative error down to which they are
 LIGHT = 1e-12  # weight of a point beside the greatest, without which a first look does
 MUCH = 0.5  # of the best's information, below which a design ties with it no more, however rough the estimates
 N_JUDGED = 4  # designs by which is judged from how many points to climb
 N_FINER = 2  # grids of half the spacing each that may be climbed on
+N_CLOSELY = 64  # designs by cells that are looked at closely
 CLIMBED = 300_000  # points × outcomes that are affordable in a climb
 Reason = Literal["best", "tie", "random"]
 
@@ -81,7 +83,7 @@ class Request:
     n_prior: int = 0  # the first so many events only inform: they are no rounds of this experiment
 
 
-def choose(spec: Spec, batch: Batch, request: Request, memory: Memory, count: int) -> list[Proposal]:
+def choose(spec: Spec, batch: Batch | CellBatch, request: Request, memory: Memory, count: int) -> list[Proposal]:
     """Greedy picks from a batch that holds the pending designs; fewer than `count` when no more can be afforded."""
     run = [row for row, _ in request.events[request.n_prior :]] + list(request.pending)
     found: list[Proposal] = []
@@ -104,7 +106,7 @@ def choose(spec: Spec, batch: Batch, request: Request, memory: Memory, count: in
     return found
 
 
-def max_eig(spec: Spec, batch: Batch, request: Request, memory: Memory) -> float | None:
+def max_eig(spec: Spec, batch: Batch | CellBatch, request: Request, memory: Memory) -> float | None:
     """The most information that any allowed design promises, whatever it costs and by whichever rule designs are
     chosen; None if none was found. Within a budget the search is for what is cheap as well."""
     model = spec.model if spec.budget < math.inf else replace(spec.model, cost=parse(1, degrees={}, pointer=""))
@@ -132,8 +134,10 @@ class _Candidates:
     se: Array  # [J] of the scores
 
 
-def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _Candidates:
+def _candidates(spec: Spec, batch: Batch | CellBatch, request: Request, memory: Memory) -> _Candidates:
     model, seed = spec.model, spec.select.seed
+    if isinstance(batch, CellBatch):
+        return _precise(spec, batch, request, memory)
     if model.space.is_listed:
         return _sharp(spec, batch, request, _listed(spec, batch, request, memory), memory)
     rows = starts(model.space, seed, request.fixed)
@@ -153,6 +157,27 @@ def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _
     # where a first look from few points has no slope, or one of its own making, no climb leads to a corner
     finalists = with_corners(model.space, climbed, request.fixed)
     return _sharp(spec, batch, request, _scored(spec, batch, finalists, memory), memory)
+
+
+def _precise(spec: Spec, batch: CellBatch, request: Request, memory: Memory) -> _Candidates:
+    """Candidates by cells: those that look best at the widest spacing are looked at closely."""
+    model = spec.model
+    if model.space.is_listed:
+        rows = model.space.all()
+    else:
+        rows = with_corners(model.space, starts(model.space, spec.select.seed, request.fixed), request.fixed)
+    costs = model.costs(rows).numpy()
+    if spec.select.rule == "random" or (model.space.is_listed and len(rows) <= N_CLOSELY):
+        return _scored(spec, batch, rows, memory)
+    rough = batch.rough(model, rows, memory)
+    if model.space.is_listed:
+        places = np.sort(np.argsort(-rough / costs, kind="stable")[:N_CLOSELY])
+        close = conditional(model, batch, rows[torch.from_numpy(places)], memory, seed=spec.select.seed)
+        error = float(np.abs(close.eig - rough[places]).max()) + float(close.se.max())
+        found = replace(close, eig=rough, se=np.full(len(rows), error), too_coarse=np.zeros(len(rows), dtype=np.bool_))
+        return _valued(rows, costs, found.with_some(places, close))
+    climbed = rows[torch.from_numpy(np.argsort(-rough / costs)[:4].copy())]
+    return _scored(spec, batch, with_corners(model.space, climbed, request.fixed), memory)
 
 
 def _eyes(spec: Spec, batch: Batch, request: Request, rough: Batch, first: _Candidates, memory: Memory) -> Batch:
@@ -214,7 +239,7 @@ def _is_free(spec: Spec, request: Request) -> bool:
     return not (request.fixed or request.excluded or is_bound)
 
 
-def _scored(spec: Spec, batch: Batch, rows: Tensor, memory: Memory) -> _Candidates:
+def _scored(spec: Spec, batch: Batch | CellBatch, rows: Tensor, memory: Memory) -> _Candidates:
     costs = spec.model.costs(rows).numpy()
     return _valued(rows, costs, conditional(spec.model, batch, rows, memory, seed=spec.select.seed))
 
@@ -254,6 +279,7 @@ def _sharp(spec: Spec, batch: Batch, request: Request, found: _Candidates, memor
         memory,
         contenders,
         seed=spec.select.seed,
+        tolerance=SHARP * abs(float(found.scores[best] * found.costs[best])),
     )
     return _valued(found.rows, found.costs, estimates)
 
@@ -330,7 +356,7 @@ def _uniform(seed: int, *path: int) -> float:
 
 def _proposal(
     spec: Spec,
-    batch: Batch,
+    batch: Batch | CellBatch,
     candidates: _Candidates,
     chosen: int,
     second: int | None,
