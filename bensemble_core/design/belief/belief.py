@@ -204,8 +204,8 @@ class PointBelief:
         if self.points.coarse is not None:
             thinned = keep & self.points.coarse
             return thinned if bool(thinned.any()) else keep  # all the weight may lie between them
-        if self.method == "particles" and self.points.groups is None:
-            return keep & (torch.arange(self.points.n) < self.points.n // 4)
+        if self.method == "particles" and (self.points.groups is None or self.points.is_grouped):
+            return torch.arange(self.points.n) < self.points.n // 4  # of its sixteen parts four
         return keep
 
     def only(self, keep: Tensor) -> "PointBelief":

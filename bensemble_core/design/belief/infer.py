@@ -27,6 +27,7 @@ from bensemble_core.design.belief.points import (
     moved,
     widened,
 )
+from bensemble_core.design.belief.sampled import fits_draws, sampled_belief
 from bensemble_core.design.cells.precise import uses_cells
 from bensemble_core.design.spec.model import Event, Model
 from bensemble_core.errors import InvalidData
@@ -46,7 +47,8 @@ def infer(model: Model, events: Sequence[Event], memory: Memory, *, seed: int = 
     if model.is_linear_gaussian:
         return gaussian_belief(model, events)
     belief = points_belief(model, events, memory, seed=seed, level=level)
-    if belief.error <= UNRESOLVED or not uses_cells(model) or belief.points.frame is None:
+    is_thin = belief.error > UNRESOLVED and model.prior.n_scores > 1  # along one axis a grid is made fine enough
+    if not is_thin or not uses_cells(model) or belief.points.frame is None:
         return belief
     return min(belief, cloud_belief(model, events, memory, seed=seed), key=lambda each: each.error)
 
@@ -55,6 +57,9 @@ def points_belief(
     model: Model, events: Sequence[Event], memory: Memory, *, seed: int = 0, level: int = 0
 ) -> PointBelief:
     """The same as weighted points, also for a linear-Gaussian model."""
+    if fits_draws(model.prior):
+        found = sampled_belief(model, events, memory, seed=seed)
+        return found or particle_belief(model, events, memory, seed=seed)
     if fits_grid(model.prior):
         return grid_belief(model, events, memory, level=level)
     return particle_belief(model, events, memory, seed=seed)

@@ -22,6 +22,7 @@ from bensemble_core.design.spec.blocks import JointPrior
 from bensemble_core.design.spec.priors import log_normal_density
 
 REACH = 8.0  # half-width of a grid, in u
+N_PARTS = 16  # of draws, by which their error is told
 PER_AXIS = {1: 161, 2: 61, 3: 25}  # to begin with; one more than a multiple of four
 MAX_AXES = max(PER_AXIS)
 MAX_POINTS = 2**18
@@ -66,6 +67,7 @@ class Points:
     edge: Tensor | None = None  # [P] bool: the outermost points
     groups: Tensor | None = None  # [P] points with equal targets have equal numbers; None if all parameters are targets
     n_groups: int = 0
+    is_grouped: bool = False  # draws with groups of exactly equal targets, or without nuisances
     listed: frozenset[str] = frozenset()  # parameters that take the values of a list
     prior: JointPrior | None = None  # of a grid: what leads from scores to values between the points
     is_common: bool = False  # every history is looked at from these points, and not only one whose posterior led there
@@ -121,15 +123,17 @@ class Points:
 
 
 def taken(points: Points, chosen: Tensor) -> Points:
-    """Some of the points, by mask or number; no longer a grid."""
+    """Some of the points, by mask or number; no longer a grid. Of draws of groups the first."""
+    groups = None if points.groups is None else points.groups[chosen]
     return Points(
         key=("taken", points.key, chosen.numpy().tobytes()),
         values={name: column[chosen] for name, column in points.values.items()},
         log_prior=points.log_prior[chosen],
         log_density=points.log_density[chosen],
         scores=points.scores[chosen],
-        groups=None if points.groups is None else points.groups[chosen],
-        n_groups=points.n_groups,
+        groups=groups,
+        n_groups=int(groups.max()) + 1 if groups is not None and points.is_grouped else points.n_groups,
+        is_grouped=points.is_grouped,
         listed=points.listed,
     )
 

@@ -24,7 +24,7 @@ from bensemble_core.design.belief.convergence import remaining
 from bensemble_core.design.belief.gaussian import GaussianBelief, gaussian_eig
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.nuisances import MEMBERS, aligned, leftover
-from bensemble_core.design.belief.points import Array, Points
+from bensemble_core.design.belief.points import N_PARTS, Array, Points
 from bensemble_core.design.information.bounds import Bounds, bounds
 from bensemble_core.design.information.coarseness import NOTE, Flags, nowhere, too_coarse
 from bensemble_core.design.information.nodes import N_PANELS, Placement
@@ -33,8 +33,8 @@ from bensemble_core.design.information.tables import Layout, Method, Stream, Tab
 from bensemble_core.design.information.tails import beyond, unseen
 from bensemble_core.design.spec.model import Model
 
-N_PARTS = 16  # of a cloud, to see how much its estimates vary
 ROUNDING = 1e-14
+TINY = 1e-300
 # From so many on a grid is coarse along each. Where the rise of a curve lies just between two points, two spacings may
 # agree by luck and the third would not; other designs have their rises elsewhere, and their errors tell.
 COARSE_AXES = 3
@@ -143,15 +143,16 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
     method = method_of(model, belief.points, rows, memory)
     if method == "bounds":
         return bounded(bounds(model, belief, rows, seed=seed))
-    columns = weight_columns(belief)
-    n_columns = columns.shape[1]
+    is_drawn = belief.method == "particles"
+    columns = None if is_drawn else weight_columns(belief)
+    n_columns = 1 + N_PARTS if columns is None else columns.shape[1]
     has_rims = model.utility is not None and belief.points.strides is not None
-    if has_rims:
+    if has_rims and columns is not None:
         columns = torch.cat(
             [columns, *(belief.weights[:, None] * torch.from_numpy(x)[:, None] for x in belief.points.inner)], 1
         )
-    has_cells = belief.method == "particles" and belief.points.groups is not None
-    found = resolved(model, belief, rows, columns, memory, is_joint=has_cells, has_worth=belief.method == "particles")
+    has_cells = is_drawn and belief.points.groups is not None and not belief.points.is_grouped
+    found = resolved(model, belief, rows, columns, memory, is_joint=has_cells, has_worth=is_drawn)
     by_column = found.eig
     utility = found.utility if model.utility is not None else None
     if belief.method == "particles":
@@ -221,13 +222,14 @@ def resolved(
     model: Model,
     belief: PointBelief,
     rows: Tensor,
-    columns: Tensor,
+    columns: Tensor | None,
     memory: Memory,
     *,
     is_joint: bool = False,
     has_worth: bool = False,
 ) -> Gains:
-    """Those of designs [J, D] under each column of weights [P, c], all integrals over y resolved.
+    """Those of designs [J, D] under each column of weights [P, c], all integrals over y resolved; without columns from
+    all draws and all but a sixteenth of them.
 
     Nodes lie where the points' outcomes do. Where the belief holds but a few of the points, as with several narrow
     peaks far apart, hardly any lie where something can come out: designs at which that shows are looked at again with
@@ -236,7 +238,10 @@ def resolved(
     """
 
     def look(tables: Iterable[Table | Stream]) -> Gains:
-        parts = [gains(table, columns, belief.points, is_joint=is_joint, has_worth=has_worth) for table in tables]
+        if columns is None:
+            parts = [gains_by_part(table, belief, is_joint=is_joint, has_worth=has_worth) for table in tables]
+        else:
+            parts = [gains(table, columns, belief.points, is_joint=is_joint, has_worth=has_worth) for table in tables]
         made: dict[str, Any] = {name: joined([getattr(part, name) for part in parts]) for name in Gains.__annotations__}
         return Gains(**made)
 
@@ -276,9 +281,27 @@ def gains(
     """EIG of a block of designs under each column of weights [P, c]: one matrix product. Where it `is_joint`, all
     parameters count as targets."""
     product: Array = table.times(columns).numpy()  # [(Y + …) J, c]
-    marginal = _marginals(table, product)
     has_groups = points.groups is not None and not is_joint
     given = _grouped(table, columns, points) if has_groups else table.entropies(product)
+    return _gains(table, product, given, has_worth=has_worth)
+
+
+def gains_by_part(table: Table | Stream, belief: PointBelief, *, is_joint: bool, has_worth: bool) -> Gains:
+    """The same from all draws, and from all but a sixteenth of them: columns [1 + 16]."""
+    mass = _without(belief.mass.reshape(N_PARTS, -1).sum(1))  # [1 + 16]
+    product = _without(table.by_part(belief.weights).numpy()) / mass
+    if belief.points.groups is None or is_joint:
+        return _gains(table, product, table.entropies(product), has_worth=has_worth)
+    total = belief.mass.reshape(belief.points.n_groups, -1).sum(1)
+    averages = table.by_group(belief.weights[:, None])[..., 0].numpy() / np.maximum(total, TINY)
+    terms = _entropy(_marginals(table, averages), table) * total  # [J, G]
+    given = _without(terms.reshape(len(terms), N_PARTS, -1).sum(2)) / mass
+    return _gains(table, product, given, has_worth=has_worth)
+
+
+def _gains(table: Table | Stream, product: Array, given: Array, *, has_worth: bool) -> Gains:
+    """From what the table gave for columns of weights, and E_φ H[y | φ] by column: [(Y + …) J, c], [J, c]."""
+    marginal = _marginals(table, product)
     missing = np.full(table.n_designs, ROUNDING + LOG_TINY * table.n_outcomes * table.error)
     if not table.is_complete:
         mass = marginal[..., 0] if table.node_weights is None else table.node_weights.numpy() * marginal[..., 0]
@@ -367,7 +390,7 @@ def _from_particles(model: Model, belief: PointBelief, rows: Tensor, by_column: 
     Less what they tell of nuisances, with small cells, middling and large ones. Small ones are noisy and large ones
     blurred: taken is what shows the smaller error, noise and what is left of the change from larger cells together.
     """
-    if belief.points.groups is None:
+    if belief.points.groups is None or belief.points.is_grouped:
         return jackknife(by_column)
     (small, noise), (middling, less_noise), (large, _) = (
         jackknife(by_column - _of_nuisances(model, belief, rows, n_members=n)) for n in MEMBERS

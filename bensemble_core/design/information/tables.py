@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.design.belief.memory import refuse_unless_rare
-from bensemble_core.design.belief.points import Array, Points
+from bensemble_core.design.belief.points import N_PARTS, Array, Points
 from bensemble_core.design.deadline import check
 from bensemble_core.design.information.nodes import Nodes, Placement, place_nodes
 from bensemble_core.design.information.worth import expected, integrates
@@ -81,6 +81,11 @@ class Table(Layout):
         """The matrix times x [P, c]."""
         return self.mixed(self.rows @ x)
 
+    def by_part(self, weights: Tensor) -> Tensor:
+        """The matrix times the weights [P] of each sixteenth of the points: [(Y + 1 or 2) J, 16]."""
+        parts = self.rows.unflatten(1, (N_PARTS, -1)).transpose(0, 1)  # type: ignore[no-untyped-call]
+        return self.mixed(torch.bmm(parts, weights.reshape(N_PARTS, -1, 1))[..., 0].mT)
+
     def mixed(self, product: Tensor) -> Tensor:
         """What the matrix times something is, from what the rows held times that are."""
         return product if self.mix is None else self.mix @ product
@@ -121,6 +126,11 @@ class Stream(Layout):
     def times(self, x: Tensor) -> Tensor:
         """The matrix times columns of weights x [P, c], up to DROPPED of their sum."""
         return torch.stack([self._at(some) @ x[some] for some in self._slices(_weighty(x))]).sum(0)
+
+    def by_part(self, weights: Tensor) -> Tensor:
+        """The matrix times the weights [P] of each sixteenth of the points: [(Y + 1 or 2) J, 16]."""
+        part = torch.arange(len(weights)) * N_PARTS // len(weights)
+        return self.times(weights[:, None] * (part[:, None] == torch.arange(N_PARTS)))
 
     def by_group(self, columns: Tensor) -> Tensor:
         """The matrix times columns of weights [P, c] within each group of equal targets: [(Y + 1 or 2) J, G, c]."""

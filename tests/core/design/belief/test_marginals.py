@@ -31,12 +31,12 @@ def regression(k: int, *, is_correlated: bool = False, is_skewed: bool = False) 
     y = x @ np.full(k, 0.7) + 0.3 * rng.normal(size=4)
     spread = np.linalg.inv(np.linalg.inv(prior) + 4 * x.T @ x)
     belief = experiment.posterior([(design, {"y": math.exp(v)}) for design, v in zip(designs, y, strict=True)])
-    assert belief.method == "grid"
+    assert belief.method == ("grid" if k < 3 else "particles")
     return belief, 4 * spread @ x.T @ y, np.sqrt(spread.diagonal())
 
 
 @pytest.mark.parametrize("is_correlated", [False, True])
-@pytest.mark.parametrize(("k", "tolerance"), [(1, 1e-4), (2, 1e-3), (3, 1e-2)])
+@pytest.mark.parametrize(("k", "tolerance"), [(1, 1e-4), (2, 1e-3), (3, 4e-2)])
 def test_quantiles_and_intervals_equal_the_closed_form(k: int, tolerance: float, is_correlated: bool) -> None:
     belief, mean, sd = regression(k, is_correlated=is_correlated)
     for i in range(k):
@@ -44,10 +44,11 @@ def test_quantiles_and_intervals_equal_the_closed_form(k: int, tolerance: float,
             exact = mean[i] + sd[i] * stats.norm.ppf(q)
             assert belief.quantile(q, f"t{i}") == pytest.approx(exact, abs=tolerance * sd[i])
         ends = mean[i] + sd[i] * stats.norm.ppf([0.05, 0.95])
-        assert belief.hdi(0.9)[f"t{i}"] == pytest.approx(tuple(ends), abs=tolerance * sd[i])
+        width = 3 * tolerance if k == 3 else tolerance  # where an interval is shortest its length hardly changes
+        assert belief.hdi(0.9)[f"t{i}"] == pytest.approx(tuple(ends), abs=width * sd[i])
 
 
-@pytest.mark.parametrize(("k", "tolerance"), [(1, 1e-4), (2, 1e-3), (3, 1e-2)])
+@pytest.mark.parametrize(("k", "tolerance"), [(1, 1e-4), (2, 1e-3), (3, 4e-2)])
 def test_quantiles_of_skewed_and_correlated_parameters_equal_the_closed_form(k: int, tolerance: float) -> None:
     belief, mean, sd = regression(k, is_skewed=True)
     for i in range(k):
@@ -56,7 +57,7 @@ def test_quantiles_of_skewed_and_correlated_parameters_equal_the_closed_form(k: 
             assert math.log(belief.quantile(q, f"t{i}")) == pytest.approx(exact, abs=tolerance * sd[i])
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("k", [1, 2])
 def test_draws_from_a_grid_are_continuous_and_follow_the_posterior(k: int) -> None:
     belief, mean, sd = regression(k)
     drawn = belief.samples(40_000, seed=1)
