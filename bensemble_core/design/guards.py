@@ -1,6 +1,7 @@
 """Signs of a wrong model or an overstretched approximation."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ def look(model: Model, before: Belief, after: Belief, events: Sequence[Event], *
     if events:
         surprise = before.log_evidence - after.log_evidence
         tail = tail_probability(model, before, events[-1], seed=seed)
-    repeats = max((sum(row == other for other, _ in events) for row, _ in events), default=0)
+    repeats = max(Counter(row for row, _ in events).values(), default=0)
     warnings = []
     if tail < UNLIKELY:
         chance = f"{tail:.2g}" if tail > 0 else f"less than {1 / N_DRAWS:g}"
