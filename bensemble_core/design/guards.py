@@ -12,7 +12,6 @@ from torch import Tensor
 
 from bensemble_core.design.belief.belief import Belief, PointBelief
 from bensemble_core.design.belief.gaussian import GaussianBelief, linear_form
-from bensemble_core.design.belief.marginals import curve
 from bensemble_core.design.belief.points import Array
 from bensemble_core.design.spec.model import Event, Model
 from bensemble_core.randomness import generator, permutation
@@ -129,8 +128,7 @@ def _evenly(model: Model, belief: PointBelief, design: Tensor, seed: int) -> tup
     if belief.method != "grid" or len(belief.names) > 1 or belief.points.prior is None:
         return belief.samples(N_SMOOTHED, seed), design, u
     (name,) = belief.names
-    at, below = curve(belief.points, belief.mass, name)
-    return {name: torch.from_numpy(np.interp(even.numpy(), below, at))}, design, u
+    return {name: torch.from_numpy(belief.distribution(name).quantile(even.numpy()))}, design, u
 
 
 def _half(belief: PointBelief) -> Tensor:
