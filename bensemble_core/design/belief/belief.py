@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.design.belief.convergence import axis_errors
-from bensemble_core.design.belief.marginals import Marginal, draws_of_grid, of_draws, of_grid, of_list
+from bensemble_core.design.belief.marginals import Marginal, draws_of_grid, of_grid, of_points
 from bensemble_core.design.belief.points import Points, taken
 from bensemble_core.errors import InvalidOption
 from bensemble_core.randomness import generator
@@ -107,15 +107,12 @@ class Belief(ABC):
 
 def summary(belief: Belief) -> dict[str, dict[str, Any]]:
     """Mean, sd and quantiles of each parameter, as plain numbers."""
-    quantiles = {q: belief.quantile(q) for q in SUMMARY}
-    return {
-        name: {
-            "mean": belief.mean[name],
-            "sd": belief.sd[name],
-            "quantiles": {str(q): found[name] for q, found in quantiles.items()},
-        }
-        for name in belief.names
-    }
+    found = {}
+    for name in belief.names:
+        quantiles = belief.distribution(name).quantile(np.array(SUMMARY)).tolist()
+        told = dict(zip(map(str, SUMMARY), quantiles, strict=True))
+        found[name] = {"mean": belief.mean[name], "sd": belief.sd[name], "quantiles": told}
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -162,7 +159,7 @@ class PointBelief(Belief):
 
     @cached_property
     def edge_mass(self) -> float:
-        return 0.0 if self.points.edge is None else float(self.mass[self.points.edge_array].sum())
+        return 0.0 if self.points.edge is None else float(self.mass[self.points.edge.numpy()].sum())
 
     @cached_property
     def entropy(self) -> float:
@@ -170,10 +167,10 @@ class PointBelief(Belief):
         return -float(self._average(log_posterior))
 
     def _distribution(self, name: str) -> Marginal:
-        if name not in self.points.listed and self.points.prior is not None:
+        is_list = name in self.points.listed
+        if self.points.prior is not None and not is_list:
             return of_grid(self.points, self.mass, name)
-        of_points = of_list if name in self.points.listed else of_draws
-        return of_points(self.points.values[name].numpy(), self.mass)
+        return of_points(self.points.values[name].numpy(), self.mass, is_list=is_list)
 
     def _draws(self, n: int, seed: int) -> dict[str, Tensor]:
         if self.points.prior is not None:
@@ -198,14 +195,8 @@ class PointBelief(Belief):
 
     def only(self, keep: Tensor) -> "PointBelief":
         """The belief on some of its points, by a mask [P]."""
-        return PointBelief(
-            method=self.method,
-            points=taken(self.points, keep),
-            names=self.names,
-            mass=self.mass[keep.numpy()] / self.mass[keep.numpy()].sum(),
-            log_likelihood=self.log_likelihood[keep.numpy()],
-            log_evidence=self.log_evidence,
-        )
+        mass, log_likelihood = self.mass[keep.numpy()], self.log_likelihood[keep.numpy()]
+        return replace(self, points=taken(self.points, keep), mass=mass / mass.sum(), log_likelihood=log_likelihood)
 
 
 def normalised(log_joint: Array) -> tuple[Array, float]:

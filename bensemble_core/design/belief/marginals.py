@@ -65,32 +65,19 @@ def normal(mean: float, sd: float) -> Marginal:
     return Marginal(quantile=lambda q: mean + sd * special.ndtri(q), below=lambda x: special.ndtr((x - mean) / sd))
 
 
-def of_list(values: Array, mass: Array) -> Marginal:
-    """Masses of points with these values: [P] each."""
-    values, weights = _sorted(values, mass)
-    below = weights.cumsum()
-
-    def quantile(q: Array) -> Array:
-        return values[np.minimum(np.searchsorted(below, q - 1e-12), len(values) - 1)]
-
+def of_points(values: Array, mass: Array, *, is_list: bool) -> Marginal:
+    """Points with these values and masses [P]: particles, of whose own mass half lies below them, or all of a list."""
+    values, where = np.unique(values, return_inverse=True)
+    weights = np.bincount(where, mass, len(values)).astype(np.float64)
+    if not is_list:
+        middle = weights.cumsum() - 0.5 * weights
+        return Marginal(quantile=lambda q: np.interp(q, middle, values), below=lambda x: np.interp(x, values, middle))
+    total = np.append(0.0, weights.cumsum())
     return Marginal(
-        quantile=quantile,
-        below=lambda x: np.append(0.0, below)[np.searchsorted(values, x, side="right")],
+        quantile=lambda q: values[np.searchsorted(total[1:-1], q - 1e-12)],
+        below=lambda x: total[np.searchsorted(values, x, side="right")],
         masses=(values, weights),
     )
-
-
-def of_draws(values: Array, mass: Array) -> Marginal:
-    """Particles with these values [P] and masses [P]: half of its own mass lies below each."""
-    values, weights = _sorted(values, mass)
-    below = weights.cumsum() - 0.5 * weights
-    return Marginal(quantile=lambda q: np.interp(q, below, values), below=lambda x: np.interp(x, values, below))
-
-
-def _sorted(values: Array, mass: Array) -> tuple[Array, Array]:
-    """Different values in order, and the mass of each."""
-    found, where = np.unique(values, return_inverse=True)
-    return found, np.bincount(where, mass, len(found)).astype(np.float64)
 
 
 def of_grid(points: Points, mass: Array, name: str) -> Marginal:
