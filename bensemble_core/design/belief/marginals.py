@@ -21,9 +21,9 @@ from bensemble_core.randomness import generator
 
 NEGLIGIBLE = 1e-14  # of the mass: points that may be left out
 ORDER: Final = 5  # of the spline
-HALF = 3  # the width of a B-spline, in spacings
+HALF = 3  # of the width of a B-spline, in spacings
 PER_STEP = 32  # places of a mesh between two points,
-N_MESH = 2**17  # unless they are more than this
+N_MESH = 2**20  # or fewer, so that they are no more than this
 N_ZOOMS = 4
 N_STARTS = 200
 TRACE = 0.0005  # of the mass on either side of a density that is drawn
@@ -101,18 +101,18 @@ def of_grid(points: Points, mass: Array, name: str) -> Marginal:
     some = place[lines.ravel() > NEGLIGIBLE]
     first = math.floor(some.min())
     span = math.ceil(some.max()) - first
-    per_step = min(PER_STEP, max(1, N_MESH // max(1, span)))
+    per_step = min(PER_STEP, N_MESH / max(1, span))
     share, cell = np.modf((np.clip(place, first, first + span) - first) * per_step)
     coefficients = _spline_coefficients(lines, (axis,)).ravel()
-    on_mesh = np.zeros(span * per_step + 2)
+    on_mesh = np.zeros(math.ceil(span * per_step) + 2)
     for beyond, part in ((0, 1 - share), (1, share)):
         on_mesh += np.bincount(cell.astype(np.int64) + beyond, coefficients * part, len(on_mesh))
-    reach = np.arange(-HALF * per_step, HALF * per_step + 1) / per_step
-    rise = np.convolve(on_mesh, np.diff(_spline_below(reach)))
+    reach = math.ceil(HALF * per_step)
+    rise = np.convolve(on_mesh, np.diff(_spline_below(np.arange(-reach, reach + 1) / per_step)))
     below = np.maximum.accumulate(np.maximum(np.append(0, rise.cumsum()), 0))
     below /= below[-1]
     start = offset + float(np.asarray(slopes) @ (np.asarray(frame.centre) - REACH * factor.sum(1)))
-    v = start + steps[axis] * (first - HALF + np.arange(len(below)) / per_step)
+    v = start + steps[axis] * (first + (np.arange(len(below)) - reach) / per_step)
     values = v if prior is None else prior.at(torch.from_numpy(v)).numpy()
     rising, where = np.unique(below, return_index=True)
     try:
@@ -134,7 +134,7 @@ def _spline_coefficients(cube: Array, axes: Iterable[int]) -> Array:
 
 def _spline_below(x: Array) -> Array:
     """∫ of the B-spline up to x: the distribution function of the sum of n uniforms less n / 2."""
-    n = ORDER + 1
+    x, n = np.clip(x, -HALF, HALF), ORDER + 1
     terms = [(-1) ** i * math.comb(n, i) * np.maximum(x + HALF - i, 0) ** n for i in range(n + 1)]
     return np.asarray(np.sum(terms, 0) / math.factorial(n))
 
