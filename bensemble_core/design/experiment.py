@@ -19,7 +19,6 @@ from torch import Tensor
 
 from bensemble_core.design.belief.belief import Belief, PointBelief
 from bensemble_core.design.belief.gaussian import GaussianBelief
-from bensemble_core.design.belief.history import History, read_history
 from bensemble_core.design.belief.infer import infer
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.cells.precise import uses_cells
@@ -215,7 +214,7 @@ class Experiment:
         )
         return judge(self.spec.stop, standing)
 
-    def _max_eig(self, proposal: Proposal, events: History, n_prior: int) -> float:
+    def _max_eig(self, proposal: Proposal, events: Sequence[Event], n_prior: int) -> float:
         """The best design's, which need not be that of the one proposed."""
         if proposal.max_eig is not None:
             return proposal.max_eig
@@ -245,7 +244,8 @@ class Experiment:
         """What the last of these observations taught about the targets, given those before it."""
         if not observations:
             raise InvalidOption("information is that of the last observation; pass at least one")
-        earlier, events = self._events(observations[:-1]), self._events(observations)
+        events = self._events(observations)
+        earlier = events[:-1]
         before, after = self._belief(earlier), self._belief(events)
         return information(self.spec.model, before, after, earlier, events[-1], self.memory)
 
@@ -253,8 +253,8 @@ class Experiment:
     def guards(self, observations: Sequence[Observation]) -> Guards:
         """Signs of a wrong model or an overstretched approximation after the last observation."""
         events = self._events(observations)
-        before = self._belief(self._events(observations[:-1]))
-        return look(self.spec.model, before, self._belief(events), events, seed=self.spec.select.seed)
+        before, after = self._belief(events[:-1]), self._belief(events)
+        return look(self.spec.model, before, after, events, seed=self.spec.select.seed)
 
     def draw(self, parameters: Mapping[str, float], design: Design, seed: int) -> dict[str, Any]:
         """One outcome of a simulated experiment whose parameters are known."""
@@ -274,8 +274,8 @@ class Experiment:
         """How much a proposal costs, before it is made."""
         return work_of(self.spec.model, n_observations=n_observations, count=count, n_pending=n_pending)
 
-    def _events(self, observations: Sequence[Observation]) -> History:
-        return read_history(self.spec.model, observations, self.memory)
+    def _events(self, observations: Sequence[Observation]) -> tuple[Event, ...]:
+        return self.spec.model.events(observations)
 
     def _point(self, parameters: Mapping[str, float]) -> dict[str, Tensor]:
         """Parameters by name, checked: [1] each."""

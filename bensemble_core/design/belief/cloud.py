@@ -15,7 +15,6 @@ import torch
 from scipy import special
 
 from bensemble_core.design.belief.belief import PointBelief
-from bensemble_core.design.belief.history import History
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import Array, Points
 from bensemble_core.design.cells.gains import BENT, SPACINGS, fitted
@@ -31,9 +30,7 @@ AT_ONCE = 2_000_000  # densities
 
 def cloud_belief(model: Model, events: Sequence[Event], memory: Memory, *, seed: int) -> PointBelief:
     """The posterior as weighted draws from its cells."""
-    if not isinstance(events, History):
-        return _cloud(model, events, memory, seed)
-    key = ("cloud", seed, events.numbers[-1:])
+    key = ("cloud", seed, tuple(events))
     return memory.get(key, lambda: _cloud(model, events, memory, seed), lambda belief: 12 * belief.points.n)
 
 

@@ -12,7 +12,6 @@ from bensemble_core.design.belief.belief import Belief, PointBelief, normalised
 from bensemble_core.design.belief.cloud import cloud_belief
 from bensemble_core.design.belief.convergence import axis_errors, edge_masses, n_peaks
 from bensemble_core.design.belief.gaussian import gaussian_belief
-from bensemble_core.design.belief.history import History
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.particles import particle_belief
 from bensemble_core.design.belief.points import (
@@ -73,9 +72,7 @@ def grid_belief(model: Model, events: Sequence[Event], memory: Memory, *, level:
     2 exp(−2π²) = 5e-9. Fewer axes can afford more, which quantiles are glad of. What the posterior is like otherwise,
     skewed or with several peaks, is seen from fewer points: while those give something else, there are too few.
     """
-    if not isinstance(events, History):
-        return _resolved(model, events, memory, level)
-    key = ("belief", level, events.numbers[-1:])
+    key = ("belief", level, tuple(events))
     return memory.get(key, lambda: _resolved(model, events, memory, level), lambda belief: 2 * belief.points.n)
 
 

@@ -110,11 +110,6 @@ class Points:
         return found[0], found[1]
 
     @cached_property
-    def edge_array(self) -> npt.NDArray[np.int64] | None:
-        """Numbers of the outermost points."""
-        return None if self.edge is None else self.edge.numpy().nonzero()[0]
-
-    @cached_property
     def group_order(self) -> Tensor | None:
         """Numbers of the points, one group after the other; None where they lie like that."""
         if self.groups is None or bool((self.groups.diff() >= 0).all()):

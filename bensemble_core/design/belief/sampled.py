@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from bensemble_core.design.belief.belief import PointBelief, normalised
-from bensemble_core.design.belief.history import History
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import N_PARTS, Array, Points
 from bensemble_core.design.spec.blocks import JointPrior
@@ -52,9 +51,7 @@ def fits_draws(prior: JointPrior) -> bool:
 
 def sampled_belief(model: Model, events: Sequence[Event], memory: Memory, *, seed: int) -> PointBelief | None:
     """None where a normal distribution does not follow the posterior."""
-    if not isinstance(events, History):
-        return _followed(model, events, memory, seed)
-    key = ("sampled", seed, events.numbers[-1:])
+    key = ("sampled", seed, tuple(events))
     found: list[PointBelief | None] = memory.get(
         key, lambda: [_followed(model, events, memory, seed)], lambda made: 2 * made[0].points.n if made[0] else 1
     )

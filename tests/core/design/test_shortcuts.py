@@ -10,11 +10,11 @@ from scipy import special
 
 from bensemble_core.design import Experiment
 from bensemble_core.design.belief.belief import PointBelief, normalised
-from bensemble_core.design.belief.history import read_history
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import Frame, Points, home, moved
 from bensemble_core.design.information import shelf, skeleton, tables
 from bensemble_core.design.information.eig import estimate, gains, weight_columns
+from bensemble_core.design.spec.model import Model
 from bensemble_core.errors import InvalidData
 from tests.core.design.specs import DIGIT_SPAN, changed
 
@@ -227,17 +227,33 @@ def test_a_table_averages_groups_whatever_the_order_of_its_points(is_sorted: boo
     torch.testing.assert_close(streamed, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_history_is_known_by_its_content() -> None:
-    model, memory = Experiment.from_spec(DIGIT_SPAN).spec.model, Memory()
-    observations: list[Any] = [({"xi": 5}, {"y": 1}), ({"xi": 7}, {"y": 0})]
-    first = read_history(model, observations, memory)
-    assert read_history(model, [({"xi": 5}, {"y": 1}), ({"xi": 7}, {"y": 0})], memory) is first
-    longer = read_history(model, [*observations, ({"xi": 6}, {"y": 1})], memory)
-    assert longer.numbers[:2] == first.numbers
-    assert tuple(longer) == (((5.0,), (1.0,)), ((7.0,), (0.0,)), ((6.0,), (1.0,)))
+def test_observations_are_known_by_their_content() -> None:
+    model = Experiment.from_spec(DIGIT_SPAN).spec.model
+    observations: list[Any] = [({"xi": 5}, {"y": 1}), ({"xi": 7.0}, {"y": False})]
+    assert model.events(observations) == (((5.0,), (1.0,)), ((7.0,), (0.0,)))
     observations[0][0]["xi"] = 6
-    assert read_history(model, observations, memory)[0] == ((6.0,), (1.0,))
-    assert read_history(model, observations[:1], memory).numbers != first.numbers[:1]
+    assert model.events(observations) == (((6.0,), (1.0,)), ((7.0,), (0.0,)))
+    for seen in (0.0, -0.0):
+        assert math.copysign(1, model.event(({"xi": seen}, {"y": 1}))[0][0]) == 1
+
+
+def test_one_more_observation_costs_its_own_likelihood_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = Experiment.from_spec(DIGIT_SPAN)
+    history: list[Any] = [({"xi": 5 + i % 4}, {"y": i % 2}) for i in range(20)]
+    experiment.posterior(history)
+    seen: list[Any] = []
+    whole = Model.log_likelihood
+
+    def noted(model: Model, theta: Any, event: Any) -> Any:
+        seen.append(event)
+        return whole(model, theta, event)
+
+    monkeypatch.setattr(Model, "log_likelihood", noted)
+    experiment.posterior([*history, ({"xi": 4}, {"y": 1})])
+    assert set(seen) == {((4.0,), (1.0,))}
+    seen.clear()
+    experiment.posterior(history)
+    assert not seen
 
 
 def test_what_is_refused_is_refused_whatever_was_seen_before() -> None:
@@ -251,6 +267,12 @@ def test_what_is_refused_is_refused_whatever_was_seen_before() -> None:
     )
     with pytest.raises(InvalidData, match="expected a finite number"):
         experiment.posterior([({"xi": np.int64(0)}, {"y": True})])
+    for wrong in ([0], {"a", "b"}, {}):
+        with pytest.raises(InvalidData, match="expected a finite number"):
+            experiment.posterior([({"xi": wrong}, {"y": True})])
+    for odd in ({1: 2}, [1], "xi", {"xi": 0, "self": 1}):
+        with pytest.raises(InvalidData, match="a design has exactly the names xi"):
+            experiment.posterior([({"xi": 1}, {"y": 1}), (odd, {"y": 1})])  # type: ignore[list-item]
     with pytest.raises(InvalidData, match="an observation is a pair"):
         experiment.posterior([5])  # type: ignore[list-item]
 
