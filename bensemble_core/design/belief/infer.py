@@ -1,6 +1,7 @@
-"""From observations to a belief: on a grid that follows the posterior, by particles beyond three scores or drawn from
-cells where the posterior is too thin for a grid, in closed form for linear-Gaussian models. Always from the whole list of observations: their order does not matter, and to take one
-back is to leave it out."""
+"""From observations to a belief: on a grid that follows the posterior, from three scores on by draws of a distribution
+that follows it, in closed form for linear-Gaussian models. Where a posterior is too thin for a grid it is drawn from
+cells, and where a normal distribution does not follow it, by particles. Always from the whole list of observations:
+their order does not matter, and to take one back is to leave it out."""
 
 import math
 from collections.abc import Sequence
@@ -32,13 +33,13 @@ from bensemble_core.design.spec.model import Event, Model
 from bensemble_core.errors import InvalidData
 
 MAX_MOVES = 40
-RESOLVED = {1: 4.0, 2: 2.0, 3: 1.0}  # least sd of a posterior, in spacings
+RESOLVED = {1: 4.0, 2: 1.25}  # least sd of a posterior, in spacings
 EDGE = 1e-10  # mass at either end of an axis beyond which it is widened
-TOLERANCE = {1: 1e-10, 2: 1e-8, 3: 1e-3}  # of the log evidence, along an axis
-ENOUGH = {1: 2**18, 2: 2**18, 3: 2**17}  # points beyond which a grid is made finer no more for its own sake
-SEEN = {1: 1e-8, 2: 1e-3, 3: 1e-3}  # error of the log evidence beyond which peaks may lie between the points
+TOLERANCE = {1: 1e-10, 2: 1e-8}  # of the log evidence, along an axis
+ENOUGH = 2**18  # points beyond which a grid is made finer no more for its own sake
+SEEN = {1: 1e-8, 2: 1e-3}  # error of the log evidence beyond which peaks may lie between the points
 UNRESOLVED = 1e-3  # error of the log evidence beyond which cells are tried, where outcomes are precise
-LOOKED = {1: 2**18, 2: 2**16, 3: 2**16}  # points beyond which a grid with such an error is left all the same
+LOOKED = {1: 2**18, 2: 2**16}  # points beyond which a grid with such an error is left all the same
 
 
 def infer(model: Model, events: Sequence[Event], memory: Memory, *, seed: int = 0, level: int = 0) -> Belief:
@@ -66,7 +67,7 @@ def points_belief(
 
 def grid_belief(model: Model, events: Sequence[Event], memory: Memory, *, level: int = 0) -> PointBelief:
     """Posterior weights ∝ φ(z) Π p(y_n | θ(z), ξ_n), on a grid moved until the posterior fills it and made finer along
-    the axes that need it. Each level halves the spacing once more, of three axes that with the largest error.
+    the axes that need it. Each level halves the spacing once more.
 
     A grid resolves a normal posterior whose sd is some spacings in every direction: at 1 the trapezoid rule is off by
     2 exp(−2π²) = 5e-9. Fewer axes can afford more, which quantiles are glad of. What the posterior is like otherwise,
@@ -88,7 +89,7 @@ def _resolved(model: Model, events: Sequence[Event], memory: Memory, level: int)
         if max(errors) <= TOLERANCE[len(errors)]:
             return belief
         following = _finer_where_worst(frame, errors)
-        if following.size * model.prior.n_listed > ENOUGH[len(errors)]:
+        if following.size * model.prior.n_listed > ENOUGH:
             return belief
         belief = _again(model, following, events, memory, belief)
 
@@ -101,7 +102,7 @@ def _again(model: Model, frame: Frame, events: Sequence[Event], memory: Memory, 
 def next_frame(belief: PointBelief) -> Frame:
     """That of the next level."""
     frame, errors = _errors(belief)
-    return _finer_where_worst(frame, errors) if len(errors) > 2 else finer(frame, range(len(errors)))
+    return finer(frame, range(len(errors)))
 
 
 def _finer_where_worst(frame: Frame, errors: list[float]) -> Frame:

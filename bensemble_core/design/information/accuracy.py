@@ -19,7 +19,7 @@ from bensemble_core.design.information.shelf import n_outcomes
 from bensemble_core.design.spec.model import Event, Model
 
 TOLERANCE = 1e-6  # nats
-MAX_LEVEL = {1: 8, 2: 8, 3: 2}
+MAX_LEVEL = 8
 MAX_CELLS = 20_000_000  # points × outcomes × designs worked through on one level
 FINE = 1e-4  # error of what is searched, beside the greatest
 N_LOOKED_AT = 8  # designs that tell how many outcomes there are
@@ -58,7 +58,7 @@ def sharpened(
         return found
     if found.utility is not None:
         tolerance *= max(1.0, float(np.abs(np.nan_to_num(found.utility, posinf=0.0, neginf=0.0)).max()))
-    for level in range(1, MAX_LEVEL[k] + 1):
+    for level in range(1, MAX_LEVEL + 1):
         rough = (wanted & ((found.se > tolerance) | found.too_coarse) & ~_of_cells(found)).nonzero()[0]
         if not len(rough):
             break
@@ -106,11 +106,11 @@ def resolving(model: Model, events: Sequence[Event], rows: Tensor, memory: Memor
     """The belief on the first finer grid on which a few of the designs [J, D] show no error to speak of, or on the last
     one that is affordable for all of them; None where its own will do, and where there is no grid."""
     k = model.prior.n_scores
-    if not 1 <= k <= max(MAX_LEVEL) or not fits_grid(model.prior):
+    if not k or not fits_grid(model.prior):
         return None
     some = rows[torch.linspace(0, len(rows) - 1, N_LOOKED_AT).round().long()]
     belief = grid_belief(model, events, memory)
-    for level in range(MAX_LEVEL[k] + 1):
+    for level in range(MAX_LEVEL + 1):
         found = estimate(model, belief, some, memory, seed=seed)
         following = next_frame(belief)
         n = n_outcomes(model, belief.points, some)
@@ -118,7 +118,7 @@ def resolving(model: Model, events: Sequence[Event], rows: Tensor, memory: Memor
         if (
             found.method == "bounds"
             or float(found.se.max()) <= FINE * float(np.abs(found.worth).max())
-            or not (is_affordable and fits(model.prior, following) and level < MAX_LEVEL[k])
+            or not (is_affordable and fits(model.prior, following) and level < MAX_LEVEL)
         ):
             break
         belief = grid_belief(model, events, memory, level=level + 1)

@@ -35,9 +35,6 @@ from bensemble_core.design.spec.model import Model
 
 ROUNDING = 1e-14
 TINY = 1e-300
-# From so many on a grid is coarse along each. Where the rise of a curve lies just between two points, two spacings may
-# agree by luck and the third would not; other designs have their rises elsewhere, and their errors tell.
-COARSE_AXES = 3
 COARSE = 0.1  # error of a grid, in nats
 MISSED = 1e-6  # of a quadrature, in nats, beyond which its nodes are placed anew
 LOG_TINY = 40.0  # −p log p changes by so many times what a p changes by, unless that is smaller still
@@ -161,8 +158,6 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
             se = jackknife(utility)[1] + unseen(found.worth, belief.mass)
     else:
         eig, se = by_column[:, 0], grid_error((by_column if utility is None else utility)[:, :n_columns])
-        if model.prior.n_scores >= COARSE_AXES:
-            se = np.maximum(se, np.median(se) / 4)
         if has_rims and utility is not None:
             se = se + beyond(utility[:, 0], *utility[:, n_columns:].T)
     return Estimates(
