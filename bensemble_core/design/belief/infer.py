@@ -35,8 +35,8 @@ from bensemble_core.errors import InvalidData
 MAX_MOVES = 40
 RESOLVED = {1: 4.0, 2: 1.25}  # least sd of a posterior, in spacings
 EDGE = 1e-10  # mass at either end of an axis beyond which it is widened
-TOLERANCE = {1: 1e-10, 2: 1e-8}  # of the log evidence, along an axis
-ENOUGH = 2**18  # points beyond which a grid is made finer no more for its own sake
+TOLERANCE = {1: 1e-10, 2: 1e-6}  # of the log evidence, along an axis
+ENOUGH = 2**17  # points beyond which a grid is made finer no more for its own sake
 SEEN = {1: 1e-8, 2: 1e-3}  # error of the log evidence beyond which peaks may lie between the points
 UNRESOLVED = 1e-3  # error of the log evidence beyond which cells are tried, where outcomes are precise
 LOOKED = {1: 2**18, 2: 2**16}  # points beyond which a grid with such an error is left all the same
