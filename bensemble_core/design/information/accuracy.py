@@ -8,7 +8,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core.design.belief.belief import PointBelief
 from bensemble_core.design.belief.infer import grid_belief, infer, next_frame
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import fits, fits_grid
@@ -21,7 +20,6 @@ from bensemble_core.design.spec.model import Event, Model
 TOLERANCE = 1e-7  # nats, or of a utility beside the greatest
 MAX_LEVEL = {1: 8, 2: 8, 3: 2}
 MAX_CELLS = 20_000_000  # points × outcomes × designs worked through on one level
-FINE = 1e-4  # error of what is searched, beside the greatest
 N_LOOKED_AT = 8  # designs that tell how many outcomes there are
 
 
@@ -92,26 +90,3 @@ def _by_cells(
 
 def _of_cells(found: Estimates) -> npt.NDArray[np.bool_]:
     return np.zeros(len(found.eig), dtype=np.bool_) if found.by_cells is None else found.by_cells
-
-
-def resolving(model: Model, events: Sequence[Event], rows: Tensor, memory: Memory, *, seed: int) -> PointBelief | None:
-    """The belief on the first finer grid on which a few of the designs [J, D] show no error to speak of, or on the last
-    one that is affordable for all of them; None where its own will do, and where there is no grid."""
-    k = model.prior.n_scores
-    if not 1 <= k <= max(MAX_LEVEL) or not fits_grid(model.prior):
-        return None
-    some = rows[torch.linspace(0, len(rows) - 1, N_LOOKED_AT).round().long()]
-    belief = grid_belief(model, events, memory)
-    for level in range(MAX_LEVEL[k] + 1):
-        found = estimate(model, belief, some, memory, seed=seed)
-        following = next_frame(belief)
-        n = n_outcomes(model, belief.points, some)
-        is_affordable = following.size * model.prior.n_listed * n * len(rows) <= 4 * MAX_CELLS
-        if (
-            found.method == "bounds"
-            or float(found.se.max()) <= FINE * float(np.abs(found.worth).max())
-            or not (is_affordable and fits(model.prior, following) and level < MAX_LEVEL[k])
-        ):
-            break
-        belief = grid_belief(model, events, memory, level=level + 1)
-    return belief if level else None

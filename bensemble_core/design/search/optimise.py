@@ -61,18 +61,15 @@ class Problem:
         from scipy.optimize import NonlinearConstraint, minimize  # slow to import, and only searches need it
 
         distances = _distances(self.margins, start)
+        options: Any = {"initial_tr_radius": REACH, "final_tr_radius": RESOLVED, "feasibility_tol": LEEWAY}
+        options["maxfev"] = N_LOOKS * (1 + len(start))
         found = minimize(
             lambda x: -float(self.value(x[None])[0]),
             start,
             method="COBYQA",
             bounds=[(0, 1)] * len(start),
-            constraints=[NonlinearConstraint(distances, LEEWAY, np.inf)] if distances(start).size else (),
-            options={
-                "initial_tr_radius": REACH,
-                "final_tr_radius": RESOLVED,
-                "feasibility_tol": LEEWAY,
-                "maxfev": N_LOOKS * (1 + len(start)),
-            },
+            constraints=[NonlinearConstraint(distances, LEEWAY, np.inf)] if distances(start).size else [],
+            options=options,
         )
         return self._better(start, np.clip(found.x, 0, 1))
 

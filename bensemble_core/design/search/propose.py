@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.design.belief.belief import PointBelief
-from bensemble_core.design.belief.infer import infer
+from bensemble_core.design.belief.infer import grid_belief
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import Array
 from bensemble_core.design.information.accuracy import sharpened
@@ -156,9 +156,9 @@ def _view(spec: Spec, batch: Batch, request: Request, first: _Candidates, memory
     best = np.argsort(-first.scores, kind="stable")[:N_JUDGED]
     rows, scores = first.rows[torch.from_numpy(best)], first.scores[best]
     for level in range(1 + N_FINER * batch.is_empty):
-        finer = batch.weighty()
-        if level:
-            finer = empty(model, infer(model, request.events, memory, seed=spec.select.seed, level=level)).weighty()
+        finer = batch if not level else empty(model, grid_belief(model, request.events, memory, level=level))
+        finer = finer.weighty()
+        assert isinstance(finer.belief, PointBelief)
         points = finer.belief.points
         if points.n * n_outcomes(model, points, rows[:1]) > CLIMBED:
             break

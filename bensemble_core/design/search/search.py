@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -33,6 +34,8 @@ N_COMBINATIONS = 4  # of categories and listed values, the best start of each of
 N_NEIGHBOURS = 6  # of a design with whole numbers that are climbed from, the best at a first look
 N_TURNS = 9  # from neighbour to neighbour
 N_ROUNDED = 64  # ways to make a design whole
+
+Move: TypeAlias = Callable[[Problem, Array], Array]  # a point [D] -> another
 
 
 def n_compared(space: Space) -> int:
@@ -86,7 +89,7 @@ class Search:
             found = conditional(self.model, self.batch, rows, self.memory, seed=self.seed)
             value = found.worth / self.model.costs(rows).numpy()
         except (NotFinite, InvalidSpec):
-            return np.concatenate([self.worth(row) for row in rows.split(1)]) if len(rows) > 1 else np.array([-np.inf])
+            return np.concatenate([self.worth(row[None]) for row in rows]) if len(rows) > 1 else np.array([-np.inf])
         return np.where(np.isfinite(value), value, -np.inf)
 
     def refined(self, rows: Tensor, scores: Array) -> Tensor:
@@ -119,25 +122,27 @@ class Search:
             first.setdefault(values, place)
         return top[list(dict.fromkeys([*chosen, *list(first.values())[:N_COMBINATIONS]]))]
 
-    def _moved(self, rows: Tensor, moving: Sequence[int], move: Callable[[Problem, Array], Array]) -> Tensor:
+    def _moved(self, rows: Tensor, moving: Sequence[int], move: Move) -> Tensor:
         """Designs [n, D] whose moving variables are changed as `move` changes a point of the unit cube."""
-        space, found = self.model.space, []
-        for row, start in zip(rows, self._to_unit(rows, moving).clamp(0, 1).numpy(), strict=True):
+        return torch.stack([self._moved_one(row, moving, move) for row in rows])
 
-            def at(points: Array, row: Tensor = row) -> Tensor:
-                made = row.repeat(len(points), 1)
-                for i, u in zip(moving, torch.from_numpy(points).unbind(1), strict=True):
-                    v = space.variables[i]
-                    made[:, i] = v.relaxed(u).clamp(v.low, v.high)
-                return made
+    def _moved_one(self, row: Tensor, moving: Sequence[int], move: Move) -> Tensor:
+        space = self.model.space
 
-            problem = Problem(
-                value=lambda points, at=at: self.worth(at(points)),
-                margins=lambda points, at=at: space.margins(at(points)),
-                admits=lambda point, at=at: bool(space.admits(at(point[None]))[0]),
-            )
-            found.append(at(move(problem, start)[None]))
-        return torch.cat(found)
+        def at(points: Array) -> Tensor:
+            rows = row.repeat(len(points), 1)
+            for i, u in zip(moving, torch.from_numpy(points).unbind(1), strict=True):
+                v = space.variables[i]
+                rows[:, i] = v.relaxed(u).clamp(v.low, v.high)
+            return rows
+
+        problem = Problem(
+            value=lambda points: self.worth(at(points)),
+            margins=lambda points: space.margins(at(points)),
+            admits=lambda point: bool(space.admits(at(point[None]))[0]),
+        )
+        start = self._to_unit(row[None], moving)[0].clamp(0, 1)
+        return at(move(problem, start.numpy())[None])[0]
 
     def _settled(self, near: Tensor, *, is_sampled: bool) -> Tensor:
         """Designs with whole numbers that steps from neighbour to neighbour lead to, from these [n, D] on: [n, D]."""
@@ -190,7 +195,8 @@ class Search:
             for i in loose:
                 v = self.model.space.variables[i]
                 step = (row[i] - v.low) / v.step
-                both = sorted({math.floor(step), math.ceil(step)}, key=lambda n, step=step: abs(n - step))
+                nearest = min(round(step), int(v.size) - 1)
+                both = dict.fromkeys((nearest, math.floor(step), math.ceil(step)))
                 ways[i] = [v.low + v.step * n for n in both if n < v.size]
             found += list(itertools.islice(itertools.product(*ways), N_ROUNDED))
         return unique_rows(torch.tensor(found, dtype=torch.float64))

@@ -91,7 +91,4 @@ def test_a_band_hardly_wider_than_a_line_is_followed() -> None:
     for seed in range(3):
         (proposal,) = Experiment.from_spec({**spec, "select": {"seed": seed}}).propose()
         x, d = (math.sqrt(0.501 / 0.73) * side for side in (0.8, 0.3))
-        assert proposal.design == {
-            "x": pytest.approx(0.8 * length, abs=1e-4),
-            "d": pytest.approx(0.3 * length, abs=1e-4),
-        }
+        assert proposal.design == {"x": pytest.approx(x, abs=1e-4), "d": pytest.approx(d, abs=1e-4)}
