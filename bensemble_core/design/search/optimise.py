@@ -61,14 +61,19 @@ class Problem:
         from scipy.optimize import NonlinearConstraint, minimize  # slow to import, and only searches need it
 
         distances = _distances(self.margins, start)
+        limits: Any = [NonlinearConstraint(distances, LEEWAY, np.inf)] if distances(start).size else ()
         options: Any = {"initial_tr_radius": REACH, "final_tr_radius": RESOLVED, "feasibility_tol": LEEWAY}
         options["maxfev"] = N_LOOKS * (1 + len(start))
+
+        def loss(point: Array) -> Any:
+            return -float(self.value(point[None])[0])
+
         found = minimize(
-            lambda x: -float(self.value(x[None])[0]),
+            loss,
             start,
             method="COBYQA",
             bounds=[(0, 1)] * len(start),
-            constraints=[NonlinearConstraint(distances, LEEWAY, np.inf)] if distances(start).size else [],
+            constraints=limits,
             options=options,
         )
         return self._better(start, np.clip(found.x, 0, 1))
@@ -81,6 +86,7 @@ class Problem:
 
     def _better(self, start: Array, end: Array) -> Array:
         """The allowed point nearest to an end, or else the last one on the way from the start; unless it is worse."""
+        end = np.where(np.abs(end - end.round()) < LEEWAY, end.round(), end)  # a face of the cube
         found = self.nearest(end)
         if not self.admits(found):
             low, high = 0.0, 1.0

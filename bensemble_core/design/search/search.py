@@ -133,7 +133,8 @@ class Search:
             rows = row.repeat(len(points), 1)
             for i, u in zip(moving, torch.from_numpy(points).unbind(1), strict=True):
                 v = space.variables[i]
-                rows[:, i] = v.relaxed(u).clamp(v.low, v.high)
+                inner = v.relaxed(u).clamp(v.low, v.high)
+                rows[:, i] = torch.where(u <= 0, v.low, torch.where(u >= 1, v.high, inner))
             return rows
 
         problem = Problem(
@@ -210,4 +211,4 @@ class Search:
         return [i for i, v in enumerate(self.model.space.variables) if v.kind in kinds and v.name not in self.fixed]
 
     def _to_unit(self, rows: Tensor, moving: Sequence[int]) -> Tensor:
-        return torch.stack([self.model.space.variables[i].to_unit(rows[:, i]) for i in moving], 1)
+        return torch.stack([v.to_unit(rows[:, i]) for i, v in enumerate(self.model.space.variables)], 1)[:, moving]
