@@ -9,8 +9,7 @@ from bensemble_core.design.belief.sampled import N_POINTS, fits_draws
 from bensemble_core.design.information.batch import MAX_JOINT
 from bensemble_core.design.information.bounds import N_INNER, N_OUTER
 from bensemble_core.design.information.nodes import can_enumerate, n_nodes
-from bensemble_core.design.search.climb import N_STEPS
-from bensemble_core.design.search.search import N_CLIMBERS, n_starts
+from bensemble_core.design.search.search import n_compared
 from bensemble_core.design.spec.model import Model
 from bensemble_core.design.spec.spaces import sobol
 
@@ -28,7 +27,7 @@ class Work:
 
 
 def work_of(model: Model, *, n_observations: int, count: int, n_pending: int) -> Work:
-    n_designs = len(model.space.all()) if model.space.is_listed else n_starts(model.space) + 5 * N_CLIMBERS * N_STEPS
+    n_designs = len(model.space.all()) if model.space.is_listed else n_compared(model.space)
     if model.is_linear_gaussian:
         k = len(model.prior.names)
         return Work(

@@ -3,8 +3,8 @@ that are fitted along it (`design.cells`), and weighted by how far those are off
 
     w ∝ p(z) Π p(y_n | z, ξ_n) / q(z),    q the mixture of cells
 
-so that the mean of w is the evidence, without bias. Where the cells are too far off for that, the draws count alike, and
-what two spacings of cells differ by is the error.
+so that the mean of w is the evidence, without bias. Where the cells are too far off for that, the draws count alike,
+and what two spacings of cells differ by is the error.
 """
 
 import math
@@ -81,7 +81,9 @@ def _log_density(mixture: Mixture, z: Array) -> Array:
     """log q at points [n, K]: [n]."""
     k = z.shape[1]
     inverses = np.linalg.inv(mixture.factors)  # [A, K, K]
-    constant = np.log(mixture.weights) - np.log(np.abs(np.linalg.det(mixture.factors))) - 0.5 * k * math.log(2 * math.pi)
+    constant = (
+        np.log(mixture.weights) - np.log(np.abs(np.linalg.det(mixture.factors))) - 0.5 * k * math.log(2 * math.pi)
+    )
     shifts = np.einsum("aij,aj->ai", inverses, mixture.centres)
     stride = max(1, AT_ONCE // (k * len(constant)))
     found = []

@@ -4,13 +4,14 @@
 
 where m and A Aᵀ are the posterior's mean and covariance in scores of the prior, widened, and rounded so that the draws
 of one round mostly serve the next one too: tables computed at them can be kept. u are scrambled Sobol points (Owen
-1998), whose sixteenths tell the error, generously: all together they are more even than each. Each draw of the targets has nodes of its own for the nuisances,
-by Gauss and Hermite, so that what is averaged over nuisances is a sum over its group.
+1998), whose sixteenths tell the error, generously: all together they are more even than each. Each draw of the targets
+has nodes of its own for the nuisances, by Gauss and Hermite, so that an average over nuisances is a sum over its group.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -64,7 +65,7 @@ def _followed(model: Model, events: Sequence[Event], memory: Memory, seed: int) 
     best: tuple[float, PointBelief] | None = None
     for _ in range(MAX_MOVES):
         points = memory.get(
-            ("draws", seed, source), lambda: _drawn(model.prior, source, seed), lambda p: p.n * (len(p.values) + 8)
+            ("draws", seed, source), partial(_drawn, model.prior, source, seed), lambda p: p.n * (len(p.values) + 8)
         )
         belief = _weighed(model, points, events, memory)
         share = _effective(points, belief.mass)
@@ -119,7 +120,6 @@ def _weighed(model: Model, points: Points, events: Sequence[Event], memory: Memo
     mass, log_evidence = normalised(points.prior_array + log_likelihood)
     if log_evidence == -math.inf:
         raise InvalidData("the model gives these observations together no chance; check them, or allow for lapses")
-    share = _effective(points, mass)
     return PointBelief(
         method="particles",
         points=points,

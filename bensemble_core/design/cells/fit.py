@@ -33,7 +33,7 @@ BENT = 0.5  # noise sds that a sigma point's outcomes are off from what is linea
 
 
 def fit(precise: Precise, data: Data, spacing: float) -> list[Mixture]:
-    """p(z | outcomes) as cells that far apart, in units of the posterior's own sds; one for each history, all at once."""
+    """p(z | outcomes) as cells that far apart, in units of the posterior's own sds: one for each history."""
     k, n = precise.n_scores, len(data.y)
     if not len(data.rows):
         cells = lattice(k, spacing, REACH)

@@ -47,9 +47,7 @@ def added_gains(
     return np.maximum(values, 0.0), errors + change
 
 
-def rough_gains(
-    model: Model, events: Sequence[Event], pending: Sequence[Row], rows: Array, memory: "Memory"
-) -> Array:
+def rough_gains(model: Model, events: Sequence[Event], pending: Sequence[Row], rows: Array, memory: "Memory") -> Array:
     """The same without an error and from the widest spacing: to compare many designs [J, D]."""
     branches: Sequence[Branch] = [(1.0, tuple(events))]
     if pending:
@@ -123,4 +121,6 @@ def _outcomes(
         middle = 0.5 * (low + high)
         is_low = special.ndtr((middle[:, None] - m) / s) @ mixture.weights < below
         low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
-    return [(precise.outcome(float(np.clip(y, -LARGEST, LARGEST) if precise.is_log else y)),) for y in 0.5 * (low + high)]
+    return [
+        (precise.outcome(float(np.clip(y, -LARGEST, LARGEST) if precise.is_log else y)),) for y in 0.5 * (low + high)
+    ]

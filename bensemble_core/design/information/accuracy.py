@@ -21,7 +21,7 @@ from bensemble_core.design.spec.model import Event, Model
 TOLERANCE = 1e-6  # nats
 MAX_LEVEL = 8
 MAX_CELLS = 20_000_000  # points × outcomes × designs worked through on one level
-FINE = 1e-4  # error of what is searched, beside the greatest
+GOOD = 0.02  # error of cells that finer grids are not tried beside
 N_LOOKED_AT = 8  # designs that tell how many outcomes there are
 
 
@@ -59,7 +59,8 @@ def sharpened(
     if found.utility is not None:
         tolerance *= max(1.0, float(np.abs(np.nan_to_num(found.utility, posinf=0.0, neginf=0.0)).max()))
     for level in range(1, MAX_LEVEL + 1):
-        rough = (wanted & ((found.se > tolerance) | found.too_coarse) & ~_of_cells(found)).nonzero()[0]
+        is_good = _of_cells(found) & (found.se <= GOOD)
+        rough = (wanted & ((found.se > tolerance) | found.too_coarse) & ~is_good).nonzero()[0]
         if not len(rough):
             break
         before = grid_belief(model, events, memory, level=level - 1)
@@ -75,7 +76,8 @@ def sharpened(
         finer = estimate(model, belief, rows[torch.from_numpy(rough)], memory, seed=seed)
         change = np.abs(finer.worth - found.worth[rough])
         se = np.where(finer.se > tolerance, np.maximum(finer.se, change), finer.se)
-        found = found.with_some(rough, replace(finer, se=se))
+        kept = ~(finer.too_coarse & _of_cells(found)[rough])
+        found = found.with_some(rough[kept], replace(finer, se=se, by_cells=np.zeros_like(finer.too_coarse)).some(kept))
     return _by_cells(model, events, rows, found, wanted, memory)
 
 
@@ -100,26 +102,3 @@ def by_cells(eig: Array, se: Array) -> Estimates:
 
 def _of_cells(found: Estimates) -> npt.NDArray[np.bool_]:
     return np.zeros(len(found.eig), dtype=np.bool_) if found.by_cells is None else found.by_cells
-
-
-def resolving(model: Model, events: Sequence[Event], rows: Tensor, memory: Memory, *, seed: int) -> PointBelief | None:
-    """The belief on the first finer grid on which a few of the designs [J, D] show no error to speak of, or on the last
-    one that is affordable for all of them; None where its own will do, and where there is no grid."""
-    k = model.prior.n_scores
-    if not k or not fits_grid(model.prior):
-        return None
-    some = rows[torch.linspace(0, len(rows) - 1, N_LOOKED_AT).round().long()]
-    belief = grid_belief(model, events, memory)
-    for level in range(MAX_LEVEL + 1):
-        found = estimate(model, belief, some, memory, seed=seed)
-        following = next_frame(belief)
-        n = n_outcomes(model, belief.points, some)
-        is_affordable = following.size * model.prior.n_listed * n * len(rows) <= 4 * MAX_CELLS
-        if (
-            found.method == "bounds"
-            or float(found.se.max()) <= FINE * float(np.abs(found.worth).max())
-            or not (is_affordable and fits(model.prior, following) and level < MAX_LEVEL)
-        ):
-            break
-        belief = grid_belief(model, events, memory, level=level + 1)
-    return belief if level else None

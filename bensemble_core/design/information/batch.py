@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from bensemble_core.design.belief.belief import NEGLIGIBLE, PointBelief
-from bensemble_core.design.belief.gaussian import GaussianBelief, gaussian_eig, linear_form
+from bensemble_core.design.belief.gaussian import GaussianBelief, linear_form
+from bensemble_core.design.belief.infer import infer
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import Array
-from bensemble_core.design.belief.infer import infer
 from bensemble_core.design.cells.pending import added_gains, rough_gains
 from bensemble_core.design.cells.precise import uses_cells
 from bensemble_core.design.information.accuracy import by_cells, estimated
@@ -33,12 +33,11 @@ from bensemble_core.design.information.eig import (
     jackknife,
     overlooked,
     resolved,
-    slope,
     weight_columns,
 )
 from bensemble_core.design.information.nodes import Placement
 from bensemble_core.design.information.shelf import method_of
-from bensemble_core.design.information.tables import build, worth_at
+from bensemble_core.design.information.tables import build
 from bensemble_core.design.spec.model import Event, Model
 from bensemble_core.design.spec.spread import spread
 from bensemble_core.randomness import generator
@@ -131,8 +130,8 @@ class CellBatch:
 def begun(
     model: Model, events: Sequence[Event], memory: Memory, *, seed: int, is_alone: bool, rows: Tensor | None = None
 ) -> Batch | CellBatch:
-    """A batch without members. Whether by cells is judged at designs all over the space and at those given [J, D]; where
-    no design `is_alone` a grid also has to resolve what the outcomes of others leave."""
+    """A batch without members. Whether by cells is judged at designs all over the space and at those given [J, D];
+    where no design `is_alone` a grid also has to resolve what the outcomes of others leave."""
     belief = infer(model, events, memory, seed=seed)
     assert isinstance(belief, (PointBelief, GaussianBelief))
     if isinstance(belief, PointBelief) and uses_cells(model):
@@ -263,24 +262,3 @@ def _told(model: Model, belief: GaussianBelief, rows: Tensor) -> GaussianBelief:
     gram = torch.eye(len(x), dtype=torch.float64) + x @ belief.spread @ x.mT
     left = belief.spread - belief.spread @ x.mT @ torch.linalg.solve(gram, x @ belief.spread)
     return replace(belief, spread=(left + left.mT) / 2)
-
-
-def useful(model: Model, batch: Batch, rows: Tensor) -> Tensor:
-    """Utility of each design [J, D] for its cost, where one of the outcomes is continuous: [J]."""
-    assert isinstance(batch.belief, PointBelief)
-    columns = batch.belief.weights[:, None] if batch.columns is None else batch.columns
-    probs = torch.ones(1, dtype=torch.float64) if batch.probs is None else batch.probs
-    return worth_at(model, batch.belief.points, rows) @ (columns @ probs) / model.cost(model.space.columns(rows))
-
-
-def differentiable(model: Model, batch: Batch, rows: Tensor) -> Tensor:
-    """What is maximised at each design [J, D], with gradients: added EIG, or utility, for its cost: [J]."""
-    if isinstance(batch.belief, GaussianBelief):
-        value = gaussian_eig(model, batch.belief, rows)
-    else:
-        columns = batch.belief.weights[:, None] if batch.columns is None else batch.columns
-        probs = torch.ones(1, dtype=torch.float64) if batch.probs is None else batch.probs
-        by = Placement(log_mass=batch.belief.weights.log())
-        eig, utility = slope(build(model, batch.belief.points, rows, by), columns, batch.belief.points)
-        value = (eig if model.utility is None else utility) @ probs
-    return value / model.cost(model.space.columns(rows))

@@ -105,6 +105,11 @@ class Estimates:
 
         return replace(self, **{name: put(name) for name in ("eig", "se", "too_coarse", "utility", "by_cells")})
 
+    def some(self, kept: Flags) -> "Estimates":
+        """Those of some of the designs, by mask."""
+        made = {name: getattr(self, name) for name in self.__annotations__ if name != "method"}
+        return replace(self, **{name: None if x is None else x[kept] for name, x in made.items()})
+
     def told(self, place: int) -> Told:
         """Error, method and note of one design, as they are stated."""
         if self.too_coarse[place]:
@@ -240,6 +245,8 @@ def resolved(
         made: dict[str, Any] = {name: joined([getattr(part, name) for part in parts]) for name in Gains.__annotations__}
         return Gains(**made)
 
+    if belief.method == "grid" and belief.points.strides is None:  # fewer points: rough however the integral is
+        return look(passed(model, belief.points, rows, Placement(log_mass=belief.weights.log())))
     found = look(blocks(model, belief.points, rows, memory))
     plain = model if model.is_discrete else replace(model, utility=None)  # which has nodes of its own
     n_own = 1 if belief.points.strides is None else 3
@@ -425,21 +432,3 @@ def _without(parts: Array) -> Array:
     """The sum of all parts, and the sum without each: [..., 16] -> [..., 1 + 16]."""
     whole = parts.sum(-1, keepdims=True)
     return np.concatenate([whole, whole - parts], -1)
-
-
-def slope(table: Table, columns: Tensor, points: Points) -> tuple[Tensor, Tensor]:
-    """EIG and utility like those of `gains`, in torch and with gradients, of a table that was just built: [J, c]."""
-    product = table.times(columns)
-    eig = _smooth_entropy(table.outcomes(product), table)
-    if points.groups is None:
-        return eig - table.entropies(product), table.utilities(product)
-    terms = [_smooth_entropy(table.outcomes(given), table) @ total for given, total in _within(table, columns, points)]
-    return eig - torch.stack(terms, 1), table.utilities(product)
-
-
-def _smooth_entropy(p: Tensor, table: Layout) -> Tensor:
-    """−Σ_y ω p log p over the first axis; p = 0 gives 0, in value and gradient."""
-    terms = torch.special.entr(p.clamp(min=1e-300))
-    if table.node_weights is None:
-        return terms.sum(0)  # type: ignore[no-any-return]
-    return (terms * table.node_weights.reshape(*table.node_weights.shape, *(1,) * (p.ndim - 2))).sum(0)  # type: ignore[no-any-return]

@@ -172,9 +172,6 @@ def grouped(rows: Tensor, columns: Tensor, groups: Tensor, n_groups: int) -> Ten
         size = int(sizes[0])
         apart = rows.unflatten(1, (-1, size)).transpose(0, 1)  # type: ignore[no-untyped-call]
         sums = torch.bmm(apart, columns.reshape(-1, size, n_columns)).transpose(0, 1)
-    elif rows.requires_grad:
-        terms = rows[..., None] * columns
-        return torch.zeros(n_rows, n_groups, n_columns, dtype=torch.float64).index_add(1, groups, terms)
     else:
         starts = (sizes.cumsum(0) - sizes).numpy()
         parts = [np.add.reduceat(rows.numpy() * w, starts, axis=1) for w in columns.mT.numpy()]
@@ -219,7 +216,7 @@ class Placed:
 
 
 def build(model: Model, points: Points, rows: Tensor, by: Placement | None = None) -> Table:
-    """One block; differentiable in the designs (nodes stay where they are)."""
+    """One block."""
     placed = _placed(model, points, rows, by)
     made = filled(model, points.values, rows, placed)
     return Table(points=points, rows=made, **_layout(model, placed, rows))
@@ -239,7 +236,7 @@ def _placed(model: Model, points: Points, rows: Tensor, by: Placement | None) ->
 
 def _layout(model: Model, placed: Placed, rows: Tensor) -> dict[str, Any]:
     nodes = placed.nodes
-    has_error = model.utility is not None and nodes.integrated is not None and not rows.requires_grad
+    has_error = model.utility is not None and nodes.integrated is not None
     return {
         "n_outcomes": len(nodes.coordinates),
         "n_designs": len(rows),
@@ -275,20 +272,12 @@ def filled(model: Model, theta: Mapping[str, Tensor], rows: Tensor, placed: Plac
     if undefined is not None:  # a sliver of the prior: leaves no trace beyond its mass
         p, entropy = torch.where(undefined, 0.0, p), torch.where(undefined, 0.0, entropy)
     parts = [p.reshape(-1, n_points), entropy]
-    if nodes.integrated is not None and integrates(model, nodes.integrated) and not rows.requires_grad:
+    if nodes.integrated is not None and integrates(model, nodes.integrated):
         worths = expected(model, theta, rows, placed.arguments, nodes.integrated)
         parts += [part if undefined is None else torch.where(undefined, 0.0, part) for part in worths]
     elif model.utility is not None:
         parts += _utility(model, theta, rows, nodes, p)
     return torch.cat(parts)
-
-
-def worth_at(model: Model, points: Points, rows: Tensor) -> Tensor:
-    """E[U | θ, ξ] alone, where one of the outcomes is continuous: [J, P]."""
-    arguments, undefined = arguments_at(model, points, rows)
-    (integrated,) = (i for i, variable in enumerate(model.outcomes) if not variable.family.is_discrete)
-    worth, _ = expected(model, points.values, rows, arguments, integrated)
-    return worth if undefined is None else torch.where(undefined, 0.0, worth)
 
 
 def arguments_at(model: Model, points: Points, rows: Tensor) -> tuple[Sequence[Arguments], Tensor | None]:
@@ -316,8 +305,8 @@ def arguments_at(model: Model, points: Points, rows: Tensor) -> tuple[Sequence[A
 
 
 def _utility(model: Model, theta: Mapping[str, Tensor], rows: Tensor, nodes: Nodes, p: Tensor) -> list[Tensor]:
-    """E[U(θ, ξ, y) | θ, ξ] as the sum over the nodes, with gradients, and of counts too many to be summed one by one
-    about how far it may be off, without: [J, P] each."""
+    """E[U(θ, ξ, y) | θ, ξ] as the sum over the nodes, and of counts too many to be summed one by one about how far it
+    may be off: [J, P] each."""
     assert model.utility is not None
     values = model.values(theta, rows[:, None, :])
     for i, variable in enumerate(model.outcomes):
@@ -329,8 +318,6 @@ def _utility(model: Model, theta: Mapping[str, Tensor], rows: Tensor, nodes: Nod
         return [terms.sum(0)]
     weights = nodes.weights[..., None]
     total = (terms * weights).sum(0)
-    if rows.requires_grad:
-        return [total]
     error = torch.zeros_like(total)
     name, share = model.outcomes[nodes.integrated].name, p * weights
     for switch in model.utility.switches:

@@ -93,12 +93,6 @@ class Model:
         return all(variable.family.is_discrete for variable in self.outcomes)
 
     @cached_property
-    def has_smooth_utility(self) -> bool:
-        """Whether the utility neither jumps nor bends at some value of a continuous outcome."""
-        names = {v.name for v in self.outcomes if not v.family.is_discrete}
-        return self.utility is None or not any(names & switch.names for switch in self.utility.switches)
-
-    @cached_property
     def is_linear_gaussian(self) -> bool:
         """Normal outcomes whose means are affine in the parameters and whose sds do not depend on them.
 
