@@ -33,7 +33,7 @@ from bensemble_core.design.spec.model import Event, Model
 from bensemble_core.errors import InvalidData
 
 MAX_MOVES = 40
-RESOLVED = {1: 4.0, 2: 1.25}  # least sd of a posterior, in spacings
+RESOLVED = {1: 4.0, 2: 1.5}  # least sd of a posterior, in spacings
 EDGE = 1e-10  # mass at either end of an axis beyond which it is widened
 TOLERANCE = {1: 1e-10, 2: 1e-6}  # of the log evidence, along an axis
 ENOUGH = 2**17  # points beyond which a grid is made finer no more for its own sake

@@ -23,7 +23,7 @@ from bensemble_core.design.spec.priors import log_normal_density
 
 REACH = 8.0  # half-width of a grid, in u
 N_PARTS = 16  # of draws, by which their error is told
-PER_AXIS = {1: 161, 2: 41, 3: 25}  # to begin with; one more than a multiple of four
+PER_AXIS = {1: 161, 2: 49, 3: 25}  # to begin with; one more than a multiple of four
 MAX_AXES = 2  # beyond them points are drawn; a grid of three axes only tries a model out
 MAX_POINTS = 2**18
 

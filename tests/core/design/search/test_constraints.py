@@ -48,7 +48,7 @@ def test_two_curved_constraints_are_followed_at_once() -> None:
     rows = rows[space.admits(rows)][:800]
     random = max(found.eig for found in experiment.eig([space.decode(row.tolist()) for row in rows]))
     assert proposal.eig >= random
-    assert proposal.eig == pytest.approx(0.597095408, abs=1e-6)  # where the curves meet, and n is whole
+    assert proposal.eig == pytest.approx(0.597095408, abs=1e-3)  # where the curves meet, and n is whole
     assert experiment.propose()[0] == Experiment.from_spec(CURVED).propose()[0]
 
 
