@@ -107,9 +107,7 @@ function ScheduleLine({ schedule, onChange }: { schedule: Schedule; onChange: ()
         </div>
       </div>
       <p className="quiet small">
-        {n === 0 || last === null
-          ? "Has not trained yet"
-          : `Trained ${times(n)}, last ${ago(last)}`}
+        {n === 0 || last === null ? "Has not trained yet" : `Trained ${times(n)}, last ${ago(last)}`}
         {next !== null && !schedule.paused && ` · next ${date(next)}`}
         {every !== null && ` · ${count(pending)} of ${count(every)} labels since`}
       </p>
