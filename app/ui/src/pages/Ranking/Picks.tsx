@@ -4,7 +4,7 @@ import { Link } from "wouter";
 import { api } from "../../api/client";
 import type { Project, RankedItem, Ranking } from "../../api/types";
 import { Button } from "../../components/Button";
-import { Thumbnail } from "../../components/Thumbnail";
+import { ItemLine } from "../../components/ItemLine";
 import { count, number } from "../../formats";
 import { useResource } from "../../hooks/useResource";
 import { Explanation } from "./Explanation";
@@ -43,8 +43,7 @@ export function Picks({ project, ranking }: { project: Project; ranking: Ranking
               onClick={() => setOpen((before) => (before === item.row ? null : item.row))}
             >
               <span className="figures">{item.rank}</span>
-              <Thumbnail item={{ ...item, x: features.data?.get(item.row) }} project={project} size={40} />
-              <span className="cut">{item.key}</span>
+              <ItemLine item={{ ...item, x: features.data?.get(item.row) }} project={project} />
               <span className="figures">
                 <span className="hidden">score </span>
                 {number(item.score)}
