@@ -60,8 +60,8 @@ def routes(service: Served) -> dict[str, str]:
 
 
 def violations(opened: BrowserContext, address: str) -> tuple[list[str], int]:
-    """What axe finds that is serious or worse, and by how many pixels the page is wider than the window, or a table that
-    turns into cards wider than its place."""
+    """What axe finds that is serious or worse, and by how many pixels the page is wider than the window, or cards wider
+    than their place."""
     page = opened.new_page()
     page.goto(address)
     expect(page.get_by_role("heading", level=1).first).to_be_visible()
