@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 from sqlalchemy import select
 
+import bensemble_core as bc
 from app.db.tables import ApiKey
 from app.db.types import database_time
 from app.errors import Forbidden, Malformed, NotFound
@@ -21,7 +22,7 @@ def get_me(context: CanRead[Caller]) -> MeOut:
     (`BENSEMBLE_AUTH=false`) everybody is `anonymous`, with scope admin."""
     caller = context.resource
     seen = None if caller.project_ids is None else sorted(caller.project_ids)
-    return MeOut.of(caller, scopes=list(caller.scopes), project_ids=seen)
+    return MeOut.of(caller, scopes=list(caller.scopes), project_ids=seen, version=bc.__version__)
 
 
 @router.post("", status_code=201, operation_id="create_key", summary="Create an API key")

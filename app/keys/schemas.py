@@ -49,6 +49,7 @@ class MeOut(Out):
     project_ids: list[str] | None = Field(description="What it sees; null for everything.")
     session_id: str | None = Field(description="Of a session's token, which sees that session and nothing else.")
     expires_at: datetime | None
+    version: str = Field(description="Of the service that answers.")
 
 
 class NewKeyOut(KeyOut):

@@ -10,6 +10,7 @@ from app.db import pools
 from app.db.rows_by_status import Found, Status, rows_by_status
 from app.db.tables import Pool, PoolData, Project
 from app.errors import Malformed
+from app.pools.answer_size import rows_at_once
 from app.pools.schemas import ItemOut
 from app.pools.views import items_view
 from app.services import Services
@@ -36,7 +37,7 @@ class Wanted:
         str | None,
         Query(
             max_length=MAX_NAMED * 10,  # of a longer address the server reads nothing, once it is percent-encoded
-            description=f"Numbers of rows, as `3,5,8`; at most {MAX_NAMED:,}. They come in this order, on one page.",
+            description=f"Numbers of rows, as `3,5,8`; at most {MAX_NAMED:,}. They come in this order.",
         ),
     ] = None
     status: Annotated[
@@ -63,12 +64,15 @@ class Wanted:
 def find_items(
     services: Services, session: Session, pool: Pool, wanted: Wanted, *, after: int | None, limit: int, features: bool
 ) -> Page[ItemOut]:
-    """A page of them; `after` is where the page before ended."""
+    """A page of them; `after` is where the page before ended. With their features there are no more on it than one
+    answer has room for."""
     data = pools.data_of(session, pool)
-    kind: str = session.get_one(Project, pool.project_id).task["kind"]
+    project = session.get_one(Project, pool.project_id)
+    kind: str = project.task["kind"]
+    limit = rows_at_once(project, MAX_NAMED if wanted.rows is not None else limit, features=features)
     start = 0 if after is None else max(after + 1, 0)
     if wanted.rows is not None:
-        found = _by_number(data, wanted.numbers())
+        found = _by_number(data, wanted.numbers(), start=start, limit=limit)
     elif wanted.key is not None:
         found = _by_key(services, data, wanted.key, start=start, limit=limit, is_first=after is None)
     elif wanted.status is not None:
@@ -80,11 +84,13 @@ def find_items(
     return Page(items=items, next_cursor=None if found.last is None else encode_cursor(found.last))
 
 
-def _by_number(data: PoolData, rows: list[int]) -> Found:
+def _by_number(data: PoolData, rows: list[int], *, start: int, limit: int) -> Found:
+    """From this place of the list on."""
     for row in rows:
         if row >= data.n_rows:
             raise Malformed(f"there is no row {row}; this pool has {data.n_rows:,}, from 0 on", pointer="/query/rows")
-    return Found(rows=rows, last=None)
+    stop = start + limit
+    return Found(rows=rows[start:stop], last=stop - 1 if stop < len(rows) else None)
 
 
 def _by_key(services: Services, data: PoolData, key: str, *, start: int, limit: int, is_first: bool) -> Found:

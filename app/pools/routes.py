@@ -146,7 +146,9 @@ def list_items(
     wanted: Annotated[Wanted, Depends()],
     cursor: Cursor = None,
     limit: Limit = 100,
-    features: Annotated[bool, Query(description="Include the numbers of each row as `x`.")] = False,
+    features: Annotated[
+        bool, Query(description="Include the numbers of each row as `x`; a page of wide rows is shorter then.")
+    ] = False,
 ) -> Page[ItemOut]:
     """In the order of rows; or those that `key`, `rows` or `status` names."""
     after = decode_cursor(cursor, int)

@@ -1,6 +1,5 @@
 """Hand out the next items of a round: an annotator's own first, then the best that nobody holds."""
 
-import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -8,11 +7,10 @@ from sqlalchemy import ColumnElement, and_, delete, func, select
 from sqlalchemy.orm import Session, aliased
 
 from app.db import projects
-from app.db.tables import Project, Reservation, Round, RoundItem
+from app.db.tables import Reservation, Round, RoundItem
 from app.db.types import database_time
 from app.errors import Conflict
-
-FEATURES_AT_ONCE = 100_000  # numbers in one answer, at up to 20 characters each
+from app.pools.answer_size import rows_at_once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,17 +29,12 @@ class HandedOut:
     free_at: datetime | None
 
 
-def items_at_once(project: Project, count: int, *, features: bool) -> int:
-    """How many items one answer has room for; always one."""
-    return min(count, max(1, FEATURES_AT_ONCE // math.prod(project.input["shape"]))) if features else count
-
-
 def reserve_items(
     session: Session, round_: Round, *, annotator: str, count: int, reserve_seconds: float, features: bool = False
 ) -> HandedOut:
     """Two annotators never get the same item at once unless its `overlap` asks for both; a lapsed hold is free."""
     project = projects.lock(session, round_.project_id)
-    count = items_at_once(project, count, features=features)
+    count = rows_at_once(project, count, features=features)
     round_ = session.get_one(Round, round_.id, populate_existing=True)
     if round_.status == "ranking":
         raise Conflict("this round's ranking is still under way; try again when GET /v1/rounds/… says open")

@@ -60,7 +60,8 @@ def routes(service: Served) -> dict[str, str]:
 
 
 def violations(opened: BrowserContext, address: str) -> tuple[list[str], int]:
-    """What axe finds that is serious or worse, and by how many pixels the page is wider than the window."""
+    """What axe finds that is serious or worse, and by how many pixels the page is wider than the window, or cards wider
+    than their place."""
     page = opened.new_page()
     page.goto(address)
     expect(page.get_by_role("heading", level=1).first).to_be_visible()
@@ -68,7 +69,10 @@ def violations(opened: BrowserContext, address: str) -> tuple[list[str], int]:
     page.wait_for_timeout(300)
     page.evaluate(AXE.read_text())
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    wide = page.evaluate(
+        "Math.max(...[document.documentElement, ...document.querySelectorAll('.scrolls:has(> .cards)')]"
+        ".map((element) => element.scrollWidth - element.clientWidth))"
+    )
     page.close()
     return [
         f"{each['id']}: {each['help']} {[node['target'] for node in each['nodes']][:3]}"

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, bytes, count, duration, many, number, share } from "./formats";
+import { ago, bytes, count, duration, many, number, share, times } from "./formats";
 
 test("numbers have so many digits as mean something", () => {
   expect([1234.5678, 0.012345, -3.14159, 0, 12345678, 0.00001].map((value) => number(value))).toEqual([
@@ -15,6 +15,7 @@ test("numbers have so many digits as mean something", () => {
 });
 
 test("counts, sizes and times are read aloud without thinking", () => {
+  expect([times(1), times(2), times(1297)]).toEqual(["once", "2 times", "1,297 times"]);
   expect([count(1297), many(1, "label"), many(2, "class", "classes")]).toEqual([
     "1,297",
     "1 label",

@@ -25,6 +25,11 @@ export function many(n: number, one: string, several = `${one}s`): string {
   return `${count(n)} ${n === 1 ? one : several}`;
 }
 
+/** "once", "2 times". */
+export function times(n: number): string {
+  return n === 1 ? "once" : `${count(n)} times`;
+}
+
 export function bytes(n: number): string {
   const units = ["bytes", "kB", "MB", "GB", "TB"];
   const step = n < 1000 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(n) / 3));

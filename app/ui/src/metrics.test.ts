@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { CurvePoint, Metrics } from "./api/types";
-import { comparable, controlOf, ends, measureOf, spreadText } from "./metrics";
+import { comparable, controlOf, ends, measureOf, shareEnds, spreadText } from "./metrics";
 
 const point = (
   version: number,
@@ -24,18 +24,24 @@ const measured = (accuracy: number, on = "evaluation"): Metrics => ({
 });
 
 describe("the band", () => {
-  test("reaches 1.96 standard errors to either side", () => {
-    expect(ends(0.878, 0.0146, "accuracy")).toEqual({
-      low: 0.878 - 1.96 * 0.0146,
-      high: 0.878 + 1.96 * 0.0146,
-    });
-    expect(ends(50, 2, "rmse")).toEqual({ low: 46.08, high: 53.92 });
+  test("of an error reaches 1.96 standard errors to either side, and not below 0", () => {
+    expect(ends(50, 2)).toEqual({ low: 46.08, high: 53.92 });
+    expect(ends(0.5, 1).low).toBe(0);
+    expect(ends(0.5, undefined)).toEqual({ low: null, high: null });
   });
 
-  test("stays where the metric can be", () => {
-    expect(ends(0.99, 0.02, "accuracy").high).toBe(1);
-    expect(ends(0.5, 1, "rmse").low).toBe(0);
-    expect(ends(0.5, undefined, "accuracy")).toEqual({ low: null, high: null });
+  test("of a share solves |p − q| = 1.96 √(q (1 − q) / n)", () => {
+    const { low, high } = shareEnds(0.878, 500);
+    for (const q of [low ?? NaN, high ?? NaN]) {
+      expect(Math.abs(0.878 - q)).toBeCloseTo(1.96 * Math.sqrt((q * (1 - q)) / 500), 10);
+    }
+  });
+
+  test("is wide where all of a few rows are right", () => {
+    const { low, high } = shareEnds(1, 7);
+    expect(low).toBeCloseTo(7 / (7 + 1.96 ** 2), 10);
+    expect(high).toBe(1);
+    expect(shareEnds(1, 0)).toEqual({ low: null, high: null });
   });
 });
 
@@ -43,7 +49,9 @@ describe("a measure", () => {
   test("is of the rows kept aside, where there are any", () => {
     const found = measureOf(measured(0.878), "accuracy");
     expect(found).toMatchObject({ value: 0.878, n: 500, measuredOn: "evaluation" });
-    expect(found && spreadText(found)).toBe("± 0.020");
+    expect(found && spreadText(found)).toBe("± 0.029");
+    const sure = measureOf({ ...measured(1), n: 7 }, "accuracy");
+    expect(sure && spreadText(sure)).toBe("0.646 to 1.000");
   });
 
   test("is the estimate from the labels where there are none", () => {

@@ -31,7 +31,8 @@ export function measureOf(metrics: Metrics | null, name: MetricName): Measure | 
   const { measured_on: on, n = 0 } = metrics;
   const value = metrics[name];
   if ((on === "evaluation" || on === "holdout") && isKnown(value)) {
-    return { name, value, ...ends(value, metrics[`${name}_se`], name), n, measuredOn: on };
+    const range = name === "accuracy" ? shareEnds(value, n) : ends(value, metrics.rmse_se);
+    return { name, value, ...range, n, measuredOn: on };
   }
   const estimate = metrics.estimate?.[name];
   if (estimate === undefined || !isKnown(estimate.value)) return null;
@@ -45,15 +46,27 @@ export function measureOf(metrics: Metrics | null, name: MetricName): Measure | 
   };
 }
 
-/** 1.96 standard errors to either side, and no further than the metric goes. */
-export function ends(
-  value: number,
-  se: unknown,
-  name: MetricName,
-): { low: number | null; high: number | null } {
+interface Range {
+  low: number | null;
+  high: number | null;
+}
+
+/** 1.96 standard errors to either side, and not below 0. */
+export function ends(value: number, se: unknown): Range {
   if (!isKnown(se)) return { low: null, high: null };
-  const high = value + Z * se;
-  return { low: Math.max(0, value - Z * se), high: name === "accuracy" ? Math.min(1, high) : high };
+  return { low: Math.max(0, value - Z * se), high: value + Z * se };
+}
+
+/**
+ * Wilson's interval of a share p of n rows: the shares q with |p − q| ≤ z √(q (1 − q) / n). The standard error at p
+ * itself is 0 where all rows are right, however few they are.
+ */
+export function shareEnds(p: number, n: number): Range {
+  if (n < 1) return { low: null, high: null };
+  const shrunk = 1 + Z ** 2 / n;
+  const centre = (p + Z ** 2 / (2 * n)) / shrunk;
+  const half = (Z / shrunk) * Math.sqrt((p * (1 - p)) / n + (Z / (2 * n)) ** 2);
+  return { low: Math.max(0, centre - half), high: Math.min(1, centre + half) };
 }
 
 /** 0.878, or 54.2 of numbers. */
@@ -61,11 +74,14 @@ export function metricText(name: MetricName, value: number | null | undefined): 
   return name === "accuracy" ? share(value) : number(value);
 }
 
-/** "± 0.014": half of the interval, with as many decimals as the value. */
+/** "± 0.014": half of the interval, with as many decimals as the value; both ends where one is much nearer. */
 export function spreadText({ name, value, low, high }: Measure): string {
   if (low === null || high === null) return "";
   const half = (high - low) / 2;
-  if (name === "accuracy") return `± ${half.toFixed(3)}`;
+  if (name === "accuracy") {
+    const isEven = Math.max(value - low, high - value) < 1.5 * Math.min(value - low, high - value);
+    return isEven ? `± ${half.toFixed(3)}` : `${share(low)} to ${share(high)}`;
+  }
   const decimals = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value) || 1)));
   return `± ${half.toFixed(Math.min(6, decimals))}`;
 }

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import bensemble_core as bc
 from app.db.engine import Database
 from tests.app.conftest import Service
 from tests.app.designing import experiment
@@ -25,6 +26,7 @@ def test_a_key_of_any_scope_is_told_its_name_its_scopes_and_its_projects(service
         "project_ids": None,
         "session_id": None,
         "expires_at": None,
+        "version": bc.__version__,
     }
     narrow = me(service, service.key("read", "label", projects=[project_id], name="Ann"))
     assert (narrow["name"], narrow["scopes"], narrow["project_ids"]) == ("Ann", ["read", "label"], [project_id])
@@ -46,6 +48,7 @@ def test_a_sessions_token_is_told_its_session_and_sees_no_project(service: Servi
         "project_ids": [],
         "session_id": opened["id"],
         "expires_at": None,
+        "version": bc.__version__,
     }
 
 

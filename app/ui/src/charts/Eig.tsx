@@ -157,7 +157,7 @@ function curveOption(
       nameLocation: "middle",
       nameGap: 26,
       scale: true,
-      ...(isValue && !is_log ? ends(shape, used) : {}),
+      ...(isValue && !is_log ? ends(shape, used, style.axisLabel as object) : {}),
       ...(isValue && is_log ? { min: shape.x.low, max: shape.x.high } : {}),
       splitLine: { show: false },
     },
@@ -183,13 +183,19 @@ function curveOption(
 function ends(
   shape: Extract<Shape, { kind: "line" | "stems" }>,
   used: readonly unknown[],
-): { min: number; max: number } {
+  labels: object,
+): { min: number; max: number; axisLabel: object } {
   const values = used.map(Number).filter(Number.isFinite);
   const low = Math.min(shape.x.low ?? Infinity, ...values);
   const high = Math.max(shape.x.high ?? -Infinity, ...values);
   const isWhole = shape.x.kind === "integer";
   const room = shape.kind === "line" ? 0 : isWhole && high - low < 40 ? 1 : (high - low) / 40;
-  return { min: low - room, max: high + room };
+  return {
+    min: low - room,
+    max: high + room,
+    // The room on either side is no design, and its tick stands in the way of the last one's.
+    axisLabel: { ...labels, showMinLabel: room === 0, showMaxLabel: room === 0, hideOverlap: true },
+  };
 }
 
 /** How many of the same stand above each, so that repeated designs are seen. */

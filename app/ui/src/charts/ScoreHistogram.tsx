@@ -68,7 +68,8 @@ export function histogramOption(
     xAxis: {
       ...axis(colours),
       type: "value",
-      min: low,
+      // Scores from 0.0003 on begin at 0: nobody reads such a tick.
+      min: low > 0 && low < (high - low) / 20 ? 0 : low,
       max: high > low ? high : low + 1,
       name: `score (${name})`,
       nameLocation: "middle",

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { groupsOf, otherMarks } from "./PoolMap";
-import { sharePassed } from "./ScoreHistogram";
+import { histogramOption, sharePassed } from "./ScoreHistogram";
 import { contrast, splitOf } from "./UncertaintyScatter";
 
 test("a map has five classes by themselves, the commonest first", () => {
@@ -23,6 +23,13 @@ test("a map has five classes by themselves, the commonest first", () => {
 test("picks lie above the rows of the bins that end before them", () => {
   expect(sharePassed({ n: 10, edges: [0, 1, 2, 3], counts: [5, 3, 2], picks: [2.5, 2.1] })).toBe(0.8);
   expect(sharePassed({ n: 0, edges: [0, 1], counts: [0], picks: [] })).toBeNull();
+});
+
+test("scores that begin a little above 0 are drawn from 0, others from the lowest", () => {
+  const from = (low: number) =>
+    histogramOption({ n: 1, edges: [low, 1], counts: [1], picks: [] }, "margin", {} as never).xAxis as object;
+  expect(from(0.0003)).toMatchObject({ min: 0, max: 1 });
+  expect(from(0.5)).toMatchObject({ min: 0.5, max: 1 });
 });
 
 test("picks are drawn apart from the others, and compared with them", () => {

@@ -13,12 +13,21 @@ interface Props<Row> {
   rows: readonly Row[];
   keyOf: (row: Row, index: number) => string | number;
   isCaptionShown?: boolean;
+  /** On a phone a card for each row: for more columns than fit beside each other. */
+  isCards?: boolean;
 }
 
-export function DataTable<Row>({ caption, columns, rows, keyOf, isCaptionShown = false }: Props<Row>) {
+export function DataTable<Row>({
+  caption,
+  columns,
+  rows,
+  keyOf,
+  isCaptionShown = false,
+  isCards = false,
+}: Props<Row>) {
   return (
     <div className="scrolls" tabIndex={0} role="region" aria-label={caption}>
-      <table>
+      <table className={isCards ? "cards" : undefined}>
         <caption className={isCaptionShown ? "quiet" : "hidden"}>{caption}</caption>
         <thead>
           <tr>
@@ -33,7 +42,11 @@ export function DataTable<Row>({ caption, columns, rows, keyOf, isCaptionShown =
           {rows.map((row, index) => (
             <tr key={keyOf(row, index)}>
               {columns.map((column) => (
-                <td key={column.title} className={column.isNumber === true ? "number" : undefined}>
+                <td
+                  key={column.title}
+                  data-title={column.title}
+                  className={column.isNumber === true ? "number" : undefined}
+                >
                   {column.cell(row)}
                 </td>
               ))}

@@ -138,7 +138,7 @@ function ChoiceField({ field, value, error, onChange }: ChoiceProps) {
       <legend>{field.name}</legend>
       <div className="row">
         {choicesOf(field).map((choice) => (
-          <label key={String(choice.value)} className="choice">
+          <label key={String(choice.value)} className="outcome-option">
             <input
               type="radio"
               name={field.name}

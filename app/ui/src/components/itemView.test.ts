@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { pictureAddress, viewOf, type Showing, type View } from "./itemView";
+import { gistOf, pictureAddress, viewOf, type Showing, type View } from "./itemView";
 
 const plain = {
   kind: "auto",
@@ -104,4 +104,12 @@ describe("pictureAddress", () => {
     ["data:text/html,<p>", null],
     ["data:image/svg+xml,<svg/>", "data:image/svg+xml,<svg/>"],
   ])("%s → %s", (text, expected) => expect(pictureAddress(text, origin)).toBe(expected));
+});
+
+describe("gistOf", () => {
+  it("is a line of the text or of the first values, and of pictures nothing", () => {
+    expect(gistOf(viewOf({ key: "a", payload: "x".repeat(500) }, showing()))).toHaveLength(120);
+    expect(gistOf(viewOf({ key: "a", x: [0.25, -3, 12.5] }, showing()))).toBe("0.25 · −3 · 12.5");
+    expect(gistOf(viewOf({ key: "a", x: [0, 1, 2, 3] }, showing({ kind: "image", shape: [2, 2] })))).toBe("");
+  });
 });

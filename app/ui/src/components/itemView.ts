@@ -43,6 +43,22 @@ export function viewOf(item: Shown, { display, input }: Showing): View {
   return { kind: "nothing" };
 }
 
+export function isSeen(view: View): boolean {
+  return view.kind === "pixels" || view.kind === "picture";
+}
+
+/** What fits into a line: the text, or the first values; of a picture nothing, which is seen. */
+export function gistOf(view: View): string {
+  if (view.kind === "text") return view.text.slice(0, 120);
+  return view.kind === "table"
+    ? view.cells
+        .slice(0, 8)
+        .map(([, value]) => value)
+        .join(" · ")
+        .slice(0, 120)
+    : "";
+}
+
 function payloadView(payload: unknown, isPicture: boolean): View | null {
   if (typeof payload === "string") {
     const address = isPicture || payload.startsWith("data:image/") ? pictureAddress(payload) : null;

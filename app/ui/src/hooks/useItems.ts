@@ -1,6 +1,7 @@
 /** Rows of a pool as a long list: the pages that are seen are read, and what was read stays. */
 import { useEffect, useRef, useState } from "react";
 import { api } from "../api/client";
+import { readRows } from "../api/rows";
 import type { Pool, PoolItem } from "../api/types";
 import { PAGE, pagesOf } from "../pages/Pools/windowing";
 
@@ -60,16 +61,16 @@ export function useItems(pool: Pool, filter: Filter): Items {
     return asked.current;
   }
 
-  async function read(page: number, query: object): Promise<void> {
+  /** `page` is what is read only once; `ask` reads it. */
+  async function read(
+    page: number,
+    ask: (signal: AbortSignal) => Promise<{ items: PoolItem[]; next_cursor: string | null }>,
+  ): Promise<void> {
     const now = begin();
     if (now.pages.has(page)) return;
     now.pages.add(page);
     try {
-      const answer = await api.get("/v1/pools/{pool_id}/items", {
-        path: { pool_id: pool.id },
-        query: { features: true, limit: PAGE, ...query },
-        signal: now.stop.signal,
-      });
+      const answer = await ask(now.stop.signal);
       setState((before) => {
         const old = before.address === name ? before.found : NOTHING;
         const start = isFiltered ? old.nRead : page * PAGE;
@@ -103,15 +104,24 @@ export function useItems(pool: Pool, filter: Filter): Items {
         for (const page of pagesOf(first, end)) {
           const start = page * PAGE;
           const rows = Array.from({ length: Math.min(PAGE, pool.n_rows - start) }, (_, i) => start + i);
-          if (rows.length > 0) void read(page, { rows: rows.join(",") });
+          if (rows.length === 0) continue;
+          void read(page, async (signal) => ({
+            items: await readRows(pool.id, rows, signal),
+            next_cursor: null,
+          }));
         }
       } else if (!found.isEnd && end >= found.nRead) {
         const { key, status } = filter;
-        void read(found.nRead, {
+        const query = {
+          features: true,
+          limit: PAGE,
           ...(key === "" ? {} : { key }),
           ...(status === "" ? {} : { status }),
           ...(found.cursor === null ? {} : { cursor: found.cursor }),
-        });
+        };
+        void read(found.nRead, (signal) =>
+          api.get("/v1/pools/{pool_id}/items", { path: { pool_id: pool.id }, query, signal }),
+        );
       }
     },
     error: isOurs ? state.error : undefined,

@@ -6,6 +6,7 @@ import type { Project, Ranking } from "../api/types";
 import { JobLine } from "../components/JobLine";
 import { Loaded } from "../components/Loaded";
 import { Notice } from "../components/Notice";
+import { Said } from "../components/Said";
 import { ago, count, many, number } from "../formats";
 import { useProject } from "../hooks/useProject";
 import { useRanking } from "../hooks/useRanking";
@@ -55,7 +56,9 @@ function Shown({ project, ranking, onEnd }: { project: Project; ranking: Ranking
         <Notice>
           <ul className="notes">
             {ranking.notes.map((note) => (
-              <li key={note}>{note}</li>
+              <li key={note}>
+                <Said text={note} />
+              </li>
             ))}
           </ul>
         </Notice>

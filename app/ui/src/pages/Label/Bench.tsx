@@ -1,5 +1,5 @@
 /** Where one sits and labels: the item, the answers, and what was said last. */
-import { useState } from "react";
+import { useState, type CSSProperties } from "react";
 import { Link } from "wouter";
 import { Item } from "../../components/Item";
 import { Notice } from "../../components/Notice";
@@ -111,7 +111,7 @@ export function Bench({ project, round: first, annotator }: Props) {
 
   const nDone = state.left === null ? round.n_done : round.n_items - state.left;
   return (
-    <div className="bench">
+    <div className="bench" style={answerRows(classes)}>
       <header className="between">
         <div>
           <Link href={`/p/${project.id}`} className="quiet">
@@ -243,6 +243,11 @@ export function Bench({ project, round: first, annotator }: Props) {
   function words(saying: Saying): string {
     return sayingText(saying, project.display?.unit);
   }
+}
+
+/** Read by the style sheet: in how many rows of two a phone shows the buttons; a number takes two. */
+function answerRows(classes: readonly string[] | null): CSSProperties {
+  return { "--answer-rows": classes === null ? 2 : Math.ceil(classes.length / 2) } as CSSProperties;
 }
 
 function leftWords(left: number | null, { overlap, status }: Round): string {

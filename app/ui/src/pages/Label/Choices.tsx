@@ -72,7 +72,7 @@ export function Choices({ classes, keys, was, isFinding, onFinding, onChoose }: 
           </p>
         </div>
       )}
-      <div className="choices" role="group" aria-label="Classes">
+      <div className="class-choices" role="group" aria-label="Classes">
         {shown.map((index) => {
           const name = classes[index] ?? "";
           const key = keys[index] ?? null;
@@ -81,7 +81,7 @@ export function Choices({ classes, keys, was, isFinding, onFinding, onChoose }: 
             <button
               key={name}
               type="button"
-              className={wasSaid ? "choice was" : "choice"}
+              className={wasSaid ? "class-choice was" : "class-choice"}
               aria-keyshortcuts={key ?? undefined}
               onClick={(event) => {
                 // A press by the mouse leaves the keys to labelling; who tabs stays where they are.

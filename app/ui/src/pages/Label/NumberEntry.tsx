@@ -1,6 +1,7 @@
 /** Numbers with their unit: one field an output, Enter confirms. What was typed stays until it is taken. */
 import { useEffect, useRef, useState, type KeyboardEvent } from "react";
 import { Button } from "../../components/Button";
+import "../../components/Field.css";
 import { commandOf, type Command } from "../../labelling/keys";
 import { readNumber } from "../../labelling/numbers";
 import type { Saying, Value } from "../../labelling/saying";

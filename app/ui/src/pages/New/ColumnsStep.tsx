@@ -69,7 +69,7 @@ function Columns({ found, draft, onChange }: ColumnsProps) {
   const shown = isLong ? [...special, ...plain].slice(0, MOST_SHOWN) : found.columns;
   return (
     <div className="scrolls" tabIndex={0} role="region" aria-label="Columns of the file">
-      <table className="column-roles">
+      <table className="column-roles cards">
         <thead>
           <tr>
             <th scope="col">Column</th>
@@ -82,7 +82,7 @@ function Columns({ found, draft, onChange }: ColumnsProps) {
           {shown.map((column) => (
             <tr key={column.name}>
               <th scope="row">{column.name}</th>
-              <td>
+              <td data-title="Used as">
                 <select
                   aria-label={`${column.name} is used as`}
                   value={draft.roles[column.name] ?? "none"}
@@ -97,8 +97,12 @@ function Columns({ found, draft, onChange }: ColumnsProps) {
                   )}
                 </select>
               </td>
-              <td className="quiet">{has(column)}</td>
-              <td className="examples">{column.examples.slice(0, 3).map(cellText).join(", ")}</td>
+              <td className="quiet" data-title="Has">
+                {has(column)}
+              </td>
+              <td className="examples" data-title="Such as">
+                {column.examples.slice(0, 3).map(cellText).join(", ")}
+              </td>
             </tr>
           ))}
         </tbody>

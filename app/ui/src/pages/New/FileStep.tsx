@@ -58,7 +58,7 @@ export function FileStep({ draft, file, onFile, onWithout, onNext }: Props) {
         something to show to annotators. CSV, NDJSON, Parquet, Arrow or npy.
       </p>
       <label
-        className={`drop-zone ${isOver ? "over" : ""}`}
+        className={`file-zone ${isOver ? "over" : ""}`}
         onDragOver={(event) => {
           event.preventDefault();
           setOver(true);

@@ -1,8 +1,8 @@
 /** A pool's rows, however many: only those that are seen are read and drawn. */
 import { useEffect, useRef, useState } from "react";
 import type { PoolItem, Project } from "../../api/types";
+import { ItemLine } from "../../components/ItemLine";
 import { Failure } from "../../components/Notice";
-import { Thumbnail } from "../../components/Thumbnail";
 import { count } from "../../formats";
 import type { Items } from "../../hooks/useItems";
 import "./ItemList.css";
@@ -49,7 +49,6 @@ export function ItemList({ project, items, label, chosen, onChoose, goTo }: Prop
             const item = items.at(first + i);
             return item === undefined ? (
               <div key={first + i} className="line quiet">
-                <span />
                 <span>{items.isEnd ? count(first + i) : "…"}</span>
               </div>
             ) : (
@@ -83,8 +82,7 @@ function Line({ project, item, isChosen, onChoose }: LineProps) {
       aria-current={isChosen || undefined}
       onClick={() => onChoose(item.row)}
     >
-      <Thumbnail item={item} project={project} size={40} />
-      <span className="cut">{item.key}</span>
+      <ItemLine item={item} project={project} />
       <span className="cut">{item.status === "labelled" ? valueText(item.label) : ""}</span>
       <span className="quiet status">{STATUS_WORDS[item.status]}</span>
     </button>

@@ -15,6 +15,7 @@ export function PoolTable({ projectId, pools }: { projectId: string; pools: Pool
   return (
     <DataTable
       caption="Pools"
+      isCards
       rows={pools}
       keyOf={({ id }) => id}
       columns={[

@@ -8,6 +8,7 @@ import { DataTable } from "../../components/DataTable";
 import { SelectField } from "../../components/Field";
 import { Loaded } from "../../components/Loaded";
 import { Failure, Notice } from "../../components/Notice";
+import { Said } from "../../components/Said";
 import { ago, count, number } from "../../formats";
 import { useAction } from "../../hooks/useAction";
 import { useBacktests } from "../../hooks/useBacktests";
@@ -155,7 +156,7 @@ function Played({
       )}
       {notes.map((note) => (
         <p key={note} className="quiet small">
-          {note}
+          <Said text={note} />
         </p>
       ))}
     </div>

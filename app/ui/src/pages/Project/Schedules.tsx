@@ -5,7 +5,7 @@ import type { Pool, Schedule } from "../../api/types";
 import { Button } from "../../components/Button";
 import { Loaded } from "../../components/Loaded";
 import { Failure } from "../../components/Notice";
-import { ago, count, date } from "../../formats";
+import { ago, count, date, times } from "../../formats";
 import { useAction } from "../../hooks/useAction";
 import { useForbidden } from "../../hooks/useMe";
 import { useSchedules } from "../../hooks/useSchedules";
@@ -107,9 +107,7 @@ function ScheduleLine({ schedule, onChange }: { schedule: Schedule; onChange: ()
         </div>
       </div>
       <p className="quiet small">
-        {n === 0 || last === null
-          ? "Has not trained yet"
-          : `Trained ${n === 1 ? "once" : `${count(n)} times`}, last ${ago(last)}`}
+        {n === 0 || last === null ? "Has not trained yet" : `Trained ${times(n)}, last ${ago(last)}`}
         {next !== null && !schedule.paused && ` · next ${date(next)}`}
         {every !== null && ` · ${count(pending)} of ${count(every)} labels since`}
       </p>

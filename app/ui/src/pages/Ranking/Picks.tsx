@@ -1,10 +1,10 @@
 /** The rows that were chosen, in their order; each opens on what the members said of it. */
 import { useState } from "react";
 import { Link } from "wouter";
-import { api } from "../../api/client";
+import { readRows } from "../../api/rows";
 import type { Project, RankedItem, Ranking } from "../../api/types";
 import { Button } from "../../components/Button";
-import { Thumbnail } from "../../components/Thumbnail";
+import { ItemLine } from "../../components/ItemLine";
 import { count, number } from "../../formats";
 import { useResource } from "../../hooks/useResource";
 import { Explanation } from "./Explanation";
@@ -19,16 +19,13 @@ export function Picks({ project, ranking }: { project: Project; ranking: Ranking
   const items = ranking.items ?? [];
   // Of most selections it is the score itself.
   const hasValue = ranking.measure !== null && ranking.measure !== "score";
-  const rows = items.slice(0, MOST_PICTURES).map(({ row }) => row);
-  const features = useResource(rows.length === 0 ? null : `features ${ranking.id}`, async (signal) => {
-    const query = { rows: rows.join(","), features: true, limit: MOST_PICTURES };
-    const found = await api.get("/v1/pools/{pool_id}/items", {
-      path: { pool_id: ranking.pool_id },
-      query,
-      signal,
-    });
-    return new Map(found.items.map((item) => [item.row, item.x ?? null]));
-  });
+  const nRead = Math.min(nShown, MOST_PICTURES);
+  const rows = items.slice(0, nRead).map(({ row }) => row);
+  const features = useResource(
+    rows.length === 0 ? null : `features ${ranking.id} ${nRead}`,
+    async (signal) =>
+      new Map((await readRows(ranking.pool_id, rows, signal)).map((item) => [item.row, item.x ?? null])),
+  );
   return (
     <section aria-labelledby="picks">
       <h2 id="picks">The rows</h2>
@@ -43,8 +40,7 @@ export function Picks({ project, ranking }: { project: Project; ranking: Ranking
               onClick={() => setOpen((before) => (before === item.row ? null : item.row))}
             >
               <span className="figures">{item.rank}</span>
-              <Thumbnail item={{ ...item, x: features.data?.get(item.row) }} project={project} size={40} />
-              <span className="cut">{item.key}</span>
+              <ItemLine item={{ ...item, x: features.data?.get(item.row) }} project={project} />
               <span className="figures">
                 <span className="hidden">score </span>
                 {number(item.score)}

@@ -30,7 +30,7 @@ export function Known({ posterior, prior, targets, shown, onShow }: Props) {
             <Figures>
               {targets.slice(0, MOST_FIGURES).map((name) => (
                 <Figure key={name} value={number(found.posterior[name]?.mean)}>
-                  {name}, ± {number(found.posterior[name]?.sd)}
+                  {name}, sd {number(found.posterior[name]?.sd)}
                 </Figure>
               ))}
             </Figures>

@@ -31,7 +31,7 @@ export function ProjectRow({ project }: { project: Project }) {
   const known = state.data === undefined ? undefined : standing(project, state.data.curve, state.data.pools);
   const round = state.data === undefined ? undefined : openRound(state.data.rounds);
   return (
-    <li className="project">
+    <li className="project-row">
       <div className="about">
         <Link href={`/p/${project.id}`} className="name">
           {project.name}

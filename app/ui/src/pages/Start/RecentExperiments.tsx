@@ -20,7 +20,7 @@ export function RecentExperiments() {
           <>
             <ul>
               {items.map((experiment) => (
-                <li key={experiment.id} className="experiment">
+                <li key={experiment.id} className="experiment-row">
                   <Link href={`/e/${experiment.id}`}>{experiment.name}</Link>
                   <span className="quiet small">
                     {many(experiment.n_sessions, "session")} · {ago(experiment.created_at)}
