@@ -37,7 +37,6 @@ ROUNDING = 1e-14
 TINY = 1e-300
 COARSE = 0.1  # error of a grid, in nats
 MISSED = 1e-6  # of a quadrature, in nats, beyond which its nodes are placed anew
-LOG_TINY = 40.0  # −p log p changes by so many times what a p changes by, unless that is smaller still
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,7 +303,7 @@ def gains_by_part(table: Table | Stream, belief: PointBelief, *, is_joint: bool,
 def _gains(table: Table | Stream, product: Array, given: Array, *, has_worth: bool) -> Gains:
     """From what the table gave for columns of weights, and E_φ H[y | φ] by column: [(Y + …) J, c], [J, c]."""
     marginal = _marginals(table, product)
-    missing = np.full(table.n_designs, ROUNDING + LOG_TINY * table.n_outcomes * table.error)
+    missing = np.full(table.n_designs, ROUNDING)
     if not table.is_complete:
         mass = marginal[..., 0] if table.node_weights is None else table.node_weights.numpy() * marginal[..., 0]
         short = np.abs(1 - mass.sum(0))
@@ -336,7 +335,7 @@ def _marginals(table: Layout, product: Array) -> Array:
 
 def _entropy(p: Array, table: Layout) -> Array:
     """−Σ_y ω p log p over the first axis."""
-    terms: Array = special.entr(np.maximum(p, 0))  # what is mixed from other rows may be a rounding below 0
+    terms: Array = special.entr(np.maximum(p, 0))
     if table.node_weights is not None:
         terms *= table.node_weights.numpy().reshape(*table.node_weights.shape, *(1,) * (p.ndim - 2))
     return np.asarray(terms.sum(0))

@@ -1,8 +1,7 @@
-"""Tables between rounds: that of a list of designs is kept, in the fewest rows that tell all, and others are made in
-passing.
+"""Tables between rounds: that of a list of designs is kept, and others are made in passing.
 
-The last of all possible outcomes has what the others leave, and of a large table a skeleton suffices. The form does not
-depend on what was asked before: a table that was forgotten is made again as it was, and gives the same bits.
+The last of all possible outcomes has what the others leave. The form does not depend on what was asked before: a table
+that was forgotten is made again as it was, and gives the same bits.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from torch import Tensor
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import Points
 from bensemble_core.design.information.nodes import Placement, can_enumerate, n_integrals, place_nodes
-from bensemble_core.design.information.skeleton import skeleton
 from bensemble_core.design.information.tables import CHUNK, Method, Stream, Table, arguments_at, build, stream
 from bensemble_core.design.spec.model import Model
 
@@ -54,7 +52,7 @@ def blocks(model: Model, points: Points, rows: Tensor, memory: Memory) -> Iterat
 
 
 def _kept(model: Model, points: Points, rows: Tensor) -> list[Table]:
-    """The whole table in its shortest form; nothing, if it is too large."""
+    """The whole table; nothing, if it is too large."""
     if not is_kept(model, points, rows):
         return []
     n, most = n_outcomes(model, points, rows[:1]), _most(points)
@@ -65,8 +63,7 @@ def _kept(model: Model, points: Points, rows: Tensor) -> list[Table]:
         first, n, size = first + made[-1].n_designs, made[-1].n_outcomes, size + made[-1].size
         if size > most:
             return []
-    found = _joined(made)
-    return [_mixed(table) for table in found] if points.is_common else found
+    return _joined(made)
 
 
 def is_kept(model: Model, points: Points, rows: Tensor) -> bool:
@@ -128,8 +125,3 @@ def _concatenated(run: list[Table]) -> Table:
         node_weights=torch.cat(weights, 1) if weights else None,
         is_closed=first.sums_to_one,
     )
-
-
-def _mixed(table: Table) -> Table:
-    found = skeleton(table.rows)
-    return table if found is None else replace(table, rows=found.rows, mix=found.mix, error=found.error)

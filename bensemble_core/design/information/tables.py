@@ -40,7 +40,6 @@ class Layout:
     is_complete: bool  # all outcomes are there
     sums_to_one: bool  # at every point
     is_closed: bool = False
-    error: float = 0.0  # of an entry
 
     def outcomes(self, product: Numbers) -> Numbers:
         """The part of a product that belongs to p(y | θ, ξ), without the last outcome where it is closed: [Y, J, c]."""
@@ -69,30 +68,25 @@ class Table(Layout):
     """A block that is held."""
 
     points: Points
-    rows: Tensor  # [(Y + 1 or 2) J, P], or fewer of which these are mixed
-    mix: Tensor | None = None  # [(Y + 1 or 2) J, k]
+    rows: Tensor  # [(Y + 1 or 2) J, P]
 
     @property
     def size(self) -> int:
         """Numbers held."""
-        return self.rows.numel() + (0 if self.mix is None else self.mix.numel())
+        return self.rows.numel()
 
     def times(self, x: Tensor) -> Tensor:
         """The matrix times x [P, c]."""
-        return self.mixed(self.rows @ x)
+        return self.rows @ x
 
     def by_part(self, weights: Tensor) -> Tensor:
         """The matrix times the weights [P] of each sixteenth of the points: [(Y + 1 or 2) J, 16]."""
         parts = self.rows.unflatten(1, (N_PARTS, -1)).transpose(0, 1)  # type: ignore[no-untyped-call]
-        return self.mixed(torch.bmm(parts, weights.reshape(N_PARTS, -1, 1))[..., 0].mT)
-
-    def mixed(self, product: Tensor) -> Tensor:
-        """What the matrix times something is, from what the rows held times that are."""
-        return product if self.mix is None else self.mix @ product
+        return torch.bmm(parts, weights.reshape(N_PARTS, -1, 1))[..., 0].mT
 
     def worth(self) -> Tensor:
         """E[U | θ, ξ]: [J, P], empty without a utility."""
-        return self.utilities(self.rows) if self.mix is None else self.utilities(self.mix) @ self.rows
+        return self.utilities(self.rows)
 
     def by_group(self, columns: Tensor) -> Tensor:
         """The matrix times columns of weights [P, c] within each group of equal targets: [(Y + 1 or 2) J, G, c]."""
@@ -100,15 +94,12 @@ class Table(Layout):
         assert points.groups is not None
         order = points.group_order
         if order is None:
-            found = grouped(self.rows, columns, points.groups, points.n_groups)
-        else:
-            found = grouped(self.rows[:, order], columns[order], points.groups[order], points.n_groups)
-        return self.mixed(found.flatten(1)).unflatten(1, found.shape[1:])  # type: ignore[no-untyped-call, no-any-return]
+            return grouped(self.rows, columns, points.groups, points.n_groups)
+        return grouped(self.rows[:, order], columns[order], points.groups[order], points.n_groups)
 
     @property
     def probs(self) -> Tensor:
-        """p(y | θ, ξ) where nothing is left out or mixed: [Y, J, P]."""
-        assert self.mix is None
+        """p(y | θ, ξ) where nothing is left out: [Y, J, P]."""
         assert not self.is_closed
         return self.outcomes(self.rows)
 

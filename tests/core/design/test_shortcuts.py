@@ -12,7 +12,7 @@ from bensemble_core.design import Experiment
 from bensemble_core.design.belief.belief import PointBelief, normalised
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import Frame, Points, home, moved
-from bensemble_core.design.information import shelf, skeleton, tables
+from bensemble_core.design.information import shelf, tables
 from bensemble_core.design.information.eig import estimate, gains, weight_columns
 from bensemble_core.design.spec.model import Model
 from bensemble_core.errors import InvalidData
@@ -76,64 +76,6 @@ def compared(experiment: Experiment) -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_a_table_without_its_last_outcome_tells_the_same(name: str) -> None:
     compared(Experiment.from_spec(SPECS[name]))
-
-
-@pytest.mark.parametrize("name", SPECS)
-def test_the_skeleton_of_a_table_tells_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skeleton, "LARGE", 1)
-    monkeypatch.setattr(skeleton, "FIRST", 24)
-    found: list[skeleton.Skeleton | None] = []
-    whole = skeleton.skeleton
-
-    def noted(matrix: torch.Tensor) -> skeleton.Skeleton | None:
-        found.append(whole(matrix))
-        return found[-1]
-
-    monkeypatch.setattr(shelf, "skeleton", noted)
-    experiment = Experiment.from_spec(SPECS[name])
-    compared(experiment)
-    if name in ("counts", "a utility"):
-        assert found[0] is not None
-        pair = [{"x": -1.0}, {"x": 1.0}]
-        joint = experiment.propose(pending=pair)[0].joint_eig
-        monkeypatch.setattr(shelf, "skeleton", lambda matrix: None)
-        assert joint == pytest.approx(Experiment.from_spec(SPECS[name]).propose(pending=pair)[0].joint_eig, abs=1e-12)
-
-
-def test_a_skeleton_is_exact_or_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, t = torch.linspace(-3, 3, 900).double()[:, None], torch.linspace(-3, 3, 3000).double()
-    smooth = torch.sigmoid(x - t)
-    found = skeleton.skeleton(smooth)
-    assert found is not None
-    assert len(found.rows) < 40
-    assert float((found.mix @ found.rows - smooth).abs().max()) == found.error < 1e-12
-    again = skeleton.skeleton(smooth)
-    assert again is not None
-    assert torch.equal(again.mix, found.mix)
-    noise = torch.randn(900, 3000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert skeleton.skeleton(noise) is None
-    monkeypatch.setattr(skeleton, "NEGLIGIBLE", 1e-6)  # too few rows: the error shows, and they are not used
-    assert skeleton.skeleton(smooth) is None
-    assert skeleton.skeleton(smooth[:2]) is None
-
-
-def test_a_large_table_is_held_as_a_skeleton_and_its_error_is_stated() -> None:
-    spec = changed(
-        LISTED,
-        parameters={"t": {"dist": "grid", "values": np.linspace(-2, 2, 1000).tolist()}},
-        designs={"x": {"type": "list", "values": np.linspace(-2.5, 2.5, 1500).tolist()}},
-        outcome={"y": {"family": "bernoulli", "logit": "2 * (x - t)"}},
-    )
-    experiment = Experiment.from_spec(spec)
-    model, belief, memory = experiment.spec.model, belief_of(experiment), Memory()
-    (table,) = shelf.blocks(model, belief.points, model.space.all(), memory)
-    assert isinstance(table, tables.Table)
-    assert table.mix is not None
-    assert table.size < 1500 * 1000 / 5
-    assert 0 < table.error < 1e-12
-    eig, _ = plain(experiment, belief)
-    found = estimate(model, belief, model.space.all(), memory)
-    assert np.abs(found.eig - eig).max() < found.se.min() < 1e-10
 
 
 @pytest.mark.parametrize("name", SPECS)
