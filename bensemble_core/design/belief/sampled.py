@@ -26,7 +26,7 @@ from bensemble_core.design.spec.priors import log_normal_density
 from bensemble_core.design.spec.spaces import sobol
 from bensemble_core.errors import InvalidData
 
-N_POINTS = 2**14
+N_POINTS = 2**14  # half as many where outcomes are integrated over: each then takes a hundred nodes
 MOST, MOST_NODED = 6, 3  # scores, and where nuisances are among them
 N_NODES = {1: 12, 2: 49}  # of the nuisances' scores, by how many they are
 WIDER = 1.2  # sds of the draws beside the posterior's, at least
@@ -62,10 +62,13 @@ def sampled_belief(model: Model, events: Sequence[Event], memory: Memory, *, see
 def _followed(model: Model, events: Sequence[Event], memory: Memory, seed: int) -> PointBelief | None:
     k = model.prior.n_scores
     source = Normal((0.0,) * k, tuple(tuple(float(i == j) for j in range(k)) for i in range(k)))
+    n_points = N_POINTS if model.is_discrete else N_POINTS // 2
     best: tuple[float, PointBelief] | None = None
     for _ in range(MAX_MOVES):
         points = memory.get(
-            ("draws", seed, source), partial(_drawn, model.prior, source, seed), lambda p: p.n * (len(p.values) + 8)
+            ("draws", seed, source),
+            partial(_drawn, model.prior, source, seed, n_points),
+            lambda made: made.n * (len(made.values) + 8),
         )
         belief = _weighed(model, points, events, memory)
         share = _effective(points, belief.mass)
@@ -81,11 +84,11 @@ def _followed(model: Model, events: Sequence[Event], memory: Memory, seed: int) 
     return best[1] if best[0] >= LEAST else None
 
 
-def _drawn(prior: JointPrior, source: Normal, seed: int) -> Points:
+def _drawn(prior: JointPrior, source: Normal, seed: int, n_points: int) -> Points:
     k, n_targets = prior.n_scores, prior.n_target_scores
     n_outer = n_targets if prior.nuisances else k
     nodes, node_weights = _nodes(k - n_outer)
-    n = max(N_PARTS, 2 ** int(math.log2(2 * N_POINTS / len(nodes)))) if prior.nuisances else N_POINTS
+    n = max(N_PARTS, 2 ** int(math.log2(2 * n_points / len(nodes)))) if prior.nuisances else n_points
     outer = torch.special.ndtri(sobol(n, n_outer, seed))
     u = torch.cat([outer.repeat_interleave(len(nodes), 0), nodes.repeat(n, 1)], 1)  # [P, K]
     factor = torch.tensor(source.factor, dtype=torch.float64)
