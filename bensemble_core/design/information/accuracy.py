@@ -19,9 +19,10 @@ from bensemble_core.design.information.shelf import n_outcomes
 from bensemble_core.design.spec.model import Event, Model
 
 TOLERANCE = 1e-7  # nats, or of a utility beside the greatest
+SHIFTED = 1e-3  # of a utility averaged over shifted nodes, beside the greatest: a jump costs more than it is worth
 MAX_LEVEL = {1: 8, 2: 8, 3: 2}
 MAX_CELLS = 20_000_000  # points × outcomes × designs worked through on one level
-FINE = 1e-4  # error of what is searched, beside the greatest
+FINE = 2e-2  # error of what is searched, beside the greatest
 N_LOOKED_AT = 8  # designs that tell how many outcomes there are
 
 
@@ -54,7 +55,8 @@ def sharpened(
         return found
     tolerance = TOLERANCE
     if found.utility is not None:
-        tolerance *= max(1.0, float(np.abs(np.nan_to_num(found.utility, posinf=0.0, neginf=0.0)).max()))
+        size = float(np.abs(np.nan_to_num(found.utility, posinf=0.0, neginf=0.0)).max())
+        tolerance = TOLERANCE * max(1.0, size) if found.method == "enumeration" else SHIFTED * size
     for level in range(1, MAX_LEVEL[k] + 1):
         rough = (wanted & ((found.se > tolerance) | found.too_coarse) & ~_of_cells(found)).nonzero()[0]
         if not len(rough):

@@ -158,7 +158,7 @@ def conditional(model: Model, batch: Batch, rows: Tensor, memory: Memory, *, see
     shift, error = _alone(model, batch, rows, gained.eig[:, :n], memory, seed)
     return Estimates(
         eig=np.maximum(mean + shift, 0),
-        se=error + overlooked(model, gained) + spread / len(probs) ** 0.5 * batch.is_sampled,
+        se=error + overlooked(gained) + spread / len(probs) ** 0.5 * batch.is_sampled,
         method=method_of(model, points, rows, memory),
         too_coarse=too_coarse(model, batch.belief, rows) | batch.is_too_coarse,
         utility=gained.utility[:, n:] @ probs if model.utility is not None else None,

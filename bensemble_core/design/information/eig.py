@@ -27,10 +27,10 @@ from bensemble_core.design.belief.nuisances import MEMBERS, aligned, leftover
 from bensemble_core.design.belief.points import Array, Points
 from bensemble_core.design.information.bounds import Bounds, bounds
 from bensemble_core.design.information.coarseness import NOTE, Flags, nowhere, too_coarse
+from bensemble_core.design.information.expected_utility import average, beyond, rings
 from bensemble_core.design.information.nodes import N_PANELS, Placement
 from bensemble_core.design.information.shelf import blocks, method_of, passed
 from bensemble_core.design.information.tables import Layout, Method, Stream, Table
-from bensemble_core.design.information.tails import beyond, unseen
 from bensemble_core.design.spec.model import Model
 
 N_PARTS = 16  # of a cloud, to see how much its estimates vary
@@ -147,26 +147,26 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
     n_columns = columns.shape[1]
     has_rims = model.utility is not None and belief.points.strides is not None
     if has_rims:
-        columns = torch.cat(
-            [columns, *(belief.weights[:, None] * torch.from_numpy(x)[:, None] for x in belief.points.inner)], 1
-        )
+        columns = torch.cat([columns, belief.weights[:, None] * torch.from_numpy(rings(belief.points))], 1)
     has_cells = belief.method == "particles" and belief.points.groups is not None
-    found = resolved(model, belief, rows, columns, memory, is_joint=has_cells, has_worth=belief.method == "particles")
+    found = resolved(model, belief, rows, columns, memory, is_joint=has_cells)
     by_column = found.eig
     utility = found.utility if model.utility is not None else None
     if belief.method == "particles":
         eig, se = _from_particles(model, belief, rows, by_column)
         if utility is not None:
-            se = jackknife(utility)[1] + unseen(found.worth, belief.mass)
+            # of a heavy tail the part with the largest contribution stands for others that no particle has
+            without = utility[:, 1:]
+            se = jackknife(utility)[1] + np.abs(without - without.mean(1, keepdims=True)).max(1)
     else:
         eig, se = by_column[:, 0], grid_error((by_column if utility is None else utility)[:, :n_columns])
         if model.prior.n_scores >= COARSE_AXES:
             se = np.maximum(se, np.median(se) / 4)
-        if has_rims and utility is not None:
-            se = se + beyond(utility[:, 0], *utility[:, n_columns:].T)
+        if has_rims and utility is not None:  # it may bend in θ: the error need not be the square of the last change
+            se = np.maximum(se, np.abs(utility[:, 0] - utility[:, 1])) + beyond(*utility[:, n_columns:].T)
     return Estimates(
         eig=np.maximum(eig, 0),
-        se=se + overlooked(model, found),
+        se=se + overlooked(found),
         method=method,
         too_coarse=too_coarse(model, belief, rows),
         utility=None if utility is None else utility[:, 0],
@@ -194,8 +194,7 @@ class Gains:
     eig: Array  # [J, c]
     missing: Array  # [J] what the nodes over y leave out and rounding adds, in nats
     utility: Array  # [J, c], empty without a utility
-    worth: Array  # [J, P], the utility at each point; empty unless it is asked for
-    worth_error: Array  # [J] what integrals over y may have added to the utility; empty where it is summed
+    utility_error: Array  # [J] of integrals over y; empty where it is summed
     is_integrated: npt.NDArray[np.bool_]  # [J] whether the sum over y is a quadrature
 
     def improved(self, places: npt.NDArray[np.int64], other: "Gains") -> "Gains":
@@ -210,11 +209,9 @@ class Gains:
         return Gains(**made)
 
 
-def overlooked(model: Model, found: Gains) -> Array:
+def overlooked(found: Gains) -> Array:
     """What the nodes over y may have passed by: [J]."""
-    if not len(found.worth_error):
-        return found.missing
-    return found.worth_error + (found.missing if model.is_discrete else 0.0)
+    return found.utility_error if len(found.utility_error) else found.missing
 
 
 def resolved(
@@ -225,7 +222,6 @@ def resolved(
     memory: Memory,
     *,
     is_joint: bool = False,
-    has_worth: bool = False,
 ) -> Gains:
     """Those of designs [J, D] under each column of weights [P, c], all integrals over y resolved.
 
@@ -236,12 +232,12 @@ def resolved(
     """
 
     def look(tables: Iterable[Table | Stream]) -> Gains:
-        parts = [gains(table, columns, belief.points, is_joint=is_joint, has_worth=has_worth) for table in tables]
+        parts = [gains(table, columns, belief.points, is_joint=is_joint) for table in tables]
         made: dict[str, Any] = {name: joined([getattr(part, name) for part in parts]) for name in Gains.__annotations__}
         return Gains(**made)
 
     found = look(blocks(model, belief.points, rows, memory))
-    plain = model if model.is_discrete else replace(model, utility=None)  # which has nodes of its own
+    plain = replace(model, utility=None)  # which has nodes of its own
     n_own = 1 if belief.points.strides is None else 3
     for n_panels in (N_PANELS, 4 * N_PANELS):
         is_coarse = grid_error(found.eig[:, :n_own]) > COARSE
@@ -270,9 +266,7 @@ def weight_columns(belief: PointBelief) -> Tensor:
     return belief.weights[:, None]
 
 
-def gains(
-    table: Table | Stream, columns: Tensor, points: Points, *, is_joint: bool = False, has_worth: bool = False
-) -> Gains:
+def gains(table: Table | Stream, columns: Tensor, points: Points, *, is_joint: bool = False) -> Gains:
     """EIG of a block of designs under each column of weights [P, c]: one matrix product. Where it `is_joint`, all
     parameters count as targets."""
     product: Array = table.times(columns).numpy()  # [(Y + …) J, c]
@@ -287,13 +281,14 @@ def gains(
         if table.node_weights is not None:  # what is not seen can tell as much as fits into the range of the outcomes
             lacks = lacks + np.maximum(np.log(table.node_weights.numpy().sum(0)) - given[:, 0], 0)
         missing = missing + short * lacks
-    worth = table.worth().numpy() if has_worth else np.empty((0, 0))
+    stated = table.utilities(product)
+    shape = (table.n_utilities * table.n_designs, columns.shape[1])
+    utility, error = average(stated) if table.n_utilities > 1 else (stated.reshape(shape), np.empty(0))
     return Gains(
         eig=_entropy(marginal, table) - given,
         missing=missing,
-        utility=table.utilities(product),
-        worth=worth,
-        worth_error=table.errors(product)[:, 0],
+        utility=utility,
+        utility_error=error,
         is_integrated=np.full(table.n_designs, table.node_weights is not None),
     )
 
@@ -414,9 +409,9 @@ def slope(table: Table, columns: Tensor, points: Points) -> tuple[Tensor, Tensor
     product = table.times(columns)
     eig = _smooth_entropy(table.outcomes(product), table)
     if points.groups is None:
-        return eig - table.entropies(product), table.utilities(product)
+        return eig - table.entropies(product), table.utilities(product).flatten(0, 1)
     terms = [_smooth_entropy(table.outcomes(given), table) @ total for given, total in _within(table, columns, points)]
-    return eig - torch.stack(terms, 1), table.utilities(product)
+    return eig - torch.stack(terms, 1), table.utilities(product).flatten(0, 1)
 
 
 def _smooth_entropy(p: Tensor, table: Layout) -> Tensor:

@@ -55,7 +55,7 @@ class Climbed:
     is_stationary: bool  # nothing is left to gain, as far as gradients tell
 
 
-def climb(start: Array, value: Value, edges: Edges | None = None) -> Climbed:
+def climb(start: Array, value: Value, edges: Edges | None = None, gain: float = GAIN) -> Climbed:
     """The optimum that ways up from an allowed `start` [D] of the unit cube lead to."""
     at = start
     now, slope = value(at)
@@ -70,7 +70,7 @@ def climb(start: Array, value: Value, edges: Edges | None = None) -> Climbed:
         b = np.eye(n) * steepness / FIRST if curvature is None else curvature
         step, forces = _step(b, slope, at, margins, normals)
         promised = float(slope @ step)
-        if promised <= GAIN * abs(now):
+        if promised <= gain * abs(now):
             return Climbed(point=at, value=now, is_stationary=True)
         share = 1.0
         for _ in range(N_HALVINGS):

@@ -20,7 +20,7 @@ from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import Array
 from bensemble_core.design.information.batch import Batch, conditional, differentiable, useful
 from bensemble_core.design.information.shelf import method_of
-from bensemble_core.design.search.climb import Edges, climb
+from bensemble_core.design.search.climb import GAIN, Edges, climb
 from bensemble_core.design.search.slide import slide
 from bensemble_core.design.spec.model import Model
 from bensemble_core.design.spec.spaces import Space, sobol, unique_rows
@@ -29,7 +29,8 @@ from bensemble_core.errors import InvalidData
 N_STARTS = 64  # for each design variable, up to four
 N_TRIES = 2**16  # where hardly any design satisfies the constraints
 N_CLIMBERS = 4
-STEP = 1e-4  # of differences, in the unit cube
+STEP = 0.02  # of differences, in the unit cube: a jump that moves by less meets too few nodes
+ROUGH_GAIN = 1e-4  # of the value, that differences of an averaged utility can tell
 N_LOOKED_AT = 64  # of the best starts, to find those that no better one is near to
 N_COMBINATIONS = 4  # of categories and listed values, the best start of each of which is climbed, too
 N_NEIGHBOURS = 6  # of a design with whole numbers that are climbed from, the best at a first look
@@ -150,7 +151,7 @@ class _Search:
     def climbed(self, row: Tensor, moving: Sequence[int]) -> _Found:
         """Where a design leads to when some of its variables move."""
         plane = _Plane(model=self.model, batch=self.batch, row=row, moving=moving)
-        found = climb(plane.point, plane.value, plane.edges)
+        found = climb(plane.point, plane.value, plane.edges, GAIN if self.model.has_smooth_utility else ROUGH_GAIN)
         return _Found(row=plane.at(found.point), value=found.value, is_stationary=found.is_stationary, moving=moving)
 
     def slid(self, found: _Found) -> _Found:
@@ -278,11 +279,12 @@ class _Plane:
     def _value_and_differences(self, point: Array) -> tuple[float, Array]:
         """The same where an outcome at which the utility jumps moves with the design, which a gradient at fixed
         outcomes does not see."""
-        steps = np.where(point < 0.5, STEP, -STEP)
-        points = torch.from_numpy(np.concatenate([point[None], point + np.diag(steps)]))
+        above, below = (np.clip(point + step * np.eye(len(point)), 0, 1) for step in (STEP, -STEP))
         with torch.no_grad():
+            points = torch.from_numpy(np.concatenate([point[None], above, below]))
             values = useful(self.model, self.batch, self._relaxed(points)).numpy()
-        return float(values[0]), np.nan_to_num((values[1:] - values[0]) / steps, nan=0.0, posinf=0.0, neginf=0.0)
+        up, down = values[1:].reshape(2, -1)
+        return float(values[0]), np.nan_to_num((up - down) / np.diag(above - below), nan=0.0, posinf=0.0, neginf=0.0)
 
     @cached_property
     def edges(self) -> Edges | None:

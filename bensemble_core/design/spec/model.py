@@ -92,9 +92,8 @@ class Model:
 
     @cached_property
     def has_smooth_utility(self) -> bool:
-        """Whether the utility neither jumps nor bends at some value of a continuous outcome."""
-        names = {v.name for v in self.outcomes if not v.family.is_discrete}
-        return self.utility is None or not any(names & switch.names for switch in self.utility.switches)
+        """Whether gradients at fixed outcomes tell how the utility changes: a continuous one may cross a jump."""
+        return self.utility is None or self.is_discrete
 
     @cached_property
     def is_linear_gaussian(self) -> bool:
