@@ -74,7 +74,7 @@ def _drawn(mixture: Mixture, seed: int) -> Array:
     u = sobol(N_DRAWS, 1 + mixture.centres.shape[1], seed).numpy()
     cell = np.searchsorted(mixture.weights.cumsum(), u[:, 0]).clip(max=len(mixture.weights) - 1)
     noise = special.ndtri(u[:, 1:])
-    return mixture.centres[cell] + np.einsum("nij,nj->ni", mixture.factors[cell], noise)
+    return np.asarray(mixture.centres[cell] + np.einsum("nij,nj->ni", mixture.factors[cell], noise))
 
 
 def _log_density(mixture: Mixture, z: Array) -> Array:

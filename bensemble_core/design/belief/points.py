@@ -96,20 +96,6 @@ class Points:
         return half, quarter
 
     @cached_property
-    def inner(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """[P] twice: all but the outer eighth and all but the outer quarter of a grid, along each axis."""
-        assert self.frame is not None
-        found = []
-        for part in (16, 8):
-            axes = [np.arange(n) for n in self.frame.n]
-            kept = [(i >= (len(i) - 1) / part) & (i <= (len(i) - 1) * (1 - 1 / part)) for i in axes]
-            cube = np.ones(self.frame.n, dtype=np.bool_)
-            for axis, some in enumerate(kept):
-                cube &= some.reshape(*(-1 if i == axis else 1 for i in range(len(kept))))
-            found.append(cube.ravel().repeat(self.n // cube.size))
-        return found[0], found[1]
-
-    @cached_property
     def group_order(self) -> Tensor | None:
         """Numbers of the points, one group after the other; None where they lie like that."""
         if self.groups is None or bool((self.groups.diff() >= 0).all()):

@@ -18,7 +18,8 @@ from bensemble_core.design.information.eig import Estimates, estimate
 from bensemble_core.design.information.shelf import n_outcomes
 from bensemble_core.design.spec.model import Event, Model
 
-TOLERANCE = 1e-6  # nats
+TOLERANCE = 1e-6  # nats, or of a utility beside the greatest
+SHIFTED = 1e-3  # of a utility averaged over shifted nodes, beside the greatest: a jump costs more than it is worth
 MAX_LEVEL = 8
 MAX_CELLS = 20_000_000  # points × outcomes × designs worked through on one level
 GOOD = 0.02  # error of cells that finer grids are not tried beside
@@ -57,7 +58,9 @@ def sharpened(
     if found.method not in ("enumeration", "quadrature") or not k >= 1 or not fits_grid(model.prior):
         return found
     if found.utility is not None:
-        tolerance *= max(1.0, float(np.abs(np.nan_to_num(found.utility, posinf=0.0, neginf=0.0)).max()))
+        size = float(np.abs(np.nan_to_num(found.utility, posinf=0.0, neginf=0.0)).max())
+        least = TOLERANCE * max(1.0, size) if found.method == "enumeration" else SHIFTED * size
+        tolerance = max(tolerance, least)
     for level in range(1, MAX_LEVEL + 1):
         is_good = _of_cells(found) & (found.se <= GOOD)
         rough = (wanted & ((found.se > tolerance) | found.too_coarse) & ~is_good).nonzero()[0]

@@ -9,7 +9,6 @@ fitted to each of a few joint outcomes instead (`design.cells`).
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -157,10 +156,9 @@ def _no_rows(n_columns: int) -> Tensor:
     return torch.empty(0, n_columns, dtype=torch.float64)
 
 
-Either = TypeVar("Either", Batch, CellBatch)
-
-
-def joined(model: Model, batch: Either, row: Sequence[float], memory: Memory, *, seed: int = 0) -> Either:
+def joined(
+    model: Model, batch: Batch | CellBatch, row: Sequence[float], memory: Memory, *, seed: int = 0
+) -> Batch | CellBatch:
     """The batch with one more member."""
     added = torch.tensor([list(row)], dtype=torch.float64)
     rows = torch.cat([batch.rows, added])
@@ -221,7 +219,7 @@ def conditional(model: Model, batch: Batch | CellBatch, rows: Tensor, memory: Me
     shift, error = _alone(model, batch, rows, gained.eig[:, :n], memory, seed)
     return Estimates(
         eig=np.maximum(mean + shift, 0),
-        se=error + overlooked(model, gained) + spread / len(probs) ** 0.5 * batch.is_sampled,
+        se=error + overlooked(gained) + spread / len(probs) ** 0.5 * batch.is_sampled,
         method=method_of(model, points, rows, memory),
         too_coarse=too_coarse(model, batch.belief, rows) | batch.is_too_coarse,
         utility=gained.utility[:, n:] @ probs if model.utility is not None else None,

@@ -27,10 +27,10 @@ from bensemble_core.design.belief.nuisances import MEMBERS, aligned, leftover
 from bensemble_core.design.belief.points import N_PARTS, Array, Points
 from bensemble_core.design.information.bounds import Bounds, bounds
 from bensemble_core.design.information.coarseness import NOTE, Flags, nowhere, too_coarse
+from bensemble_core.design.information.expected_utility import average, beyond, rings
 from bensemble_core.design.information.nodes import N_PANELS, Placement
 from bensemble_core.design.information.shelf import blocks, method_of, passed
 from bensemble_core.design.information.tables import Layout, Method, Stream, Table
-from bensemble_core.design.information.tails import beyond, unseen
 from bensemble_core.design.spec.model import Model
 
 ROUNDING = 1e-14
@@ -106,8 +106,9 @@ class Estimates:
 
     def some(self, kept: Flags) -> "Estimates":
         """Those of some of the designs, by mask."""
-        made = {name: getattr(self, name) for name in self.__annotations__ if name != "method"}
-        return replace(self, **{name: None if x is None else x[kept] for name, x in made.items()})
+        found = {name: getattr(self, name) for name in self.__annotations__ if name != "method"}
+        made: dict[str, Any] = {name: None if x is None else x[kept] for name, x in found.items()}
+        return Estimates(method=self.method, **made)
 
     def told(self, place: int) -> Told:
         """Error, method and note of one design, as they are stated."""
@@ -149,24 +150,24 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
     n_columns = 1 + N_PARTS if columns is None else columns.shape[1]
     has_rims = model.utility is not None and belief.points.strides is not None
     if has_rims and columns is not None:
-        columns = torch.cat(
-            [columns, *(belief.weights[:, None] * torch.from_numpy(x)[:, None] for x in belief.points.inner)], 1
-        )
+        columns = torch.cat([columns, belief.weights[:, None] * torch.from_numpy(rings(belief.points))], 1)
     has_cells = is_drawn and belief.points.groups is not None and not belief.points.is_grouped
-    found = resolved(model, belief, rows, columns, memory, is_joint=has_cells, has_worth=is_drawn)
+    found = resolved(model, belief, rows, columns, memory, is_joint=has_cells)
     by_column = found.eig
     utility = found.utility if model.utility is not None else None
     if belief.method == "particles":
         eig, se = _from_particles(model, belief, rows, by_column)
         if utility is not None:
-            se = jackknife(utility)[1] + unseen(found.worth, belief.mass)
+            # of a heavy tail the part with the largest contribution stands for others that no particle has
+            without = utility[:, 1:]
+            se = jackknife(utility)[1] + np.abs(without - without.mean(1, keepdims=True)).max(1)
     else:
         eig, se = by_column[:, 0], grid_error((by_column if utility is None else utility)[:, :n_columns])
-        if has_rims and utility is not None:
-            se = se + beyond(utility[:, 0], *utility[:, n_columns:].T)
+        if has_rims and utility is not None:  # it may bend in θ: the error need not be the square of the last change
+            se = np.maximum(se, np.abs(utility[:, 0] - utility[:, 1])) + beyond(*utility[:, n_columns:].T)
     return Estimates(
         eig=np.maximum(eig, 0),
-        se=se + overlooked(model, found),
+        se=se + overlooked(found),
         method=method,
         too_coarse=too_coarse(model, belief, rows),
         utility=None if utility is None else utility[:, 0],
@@ -194,8 +195,7 @@ class Gains:
     eig: Array  # [J, c]
     missing: Array  # [J] what the nodes over y leave out and rounding adds, in nats
     utility: Array  # [J, c], empty without a utility
-    worth: Array  # [J, P], the utility at each point; empty unless it is asked for
-    worth_error: Array  # [J] what integrals over y may have added to the utility; empty where it is summed
+    utility_error: Array  # [J] of integrals over y; empty where it is summed
     is_integrated: npt.NDArray[np.bool_]  # [J] whether the sum over y is a quadrature
 
     def improved(self, places: npt.NDArray[np.int64], other: "Gains") -> "Gains":
@@ -210,11 +210,9 @@ class Gains:
         return Gains(**made)
 
 
-def overlooked(model: Model, found: Gains) -> Array:
+def overlooked(found: Gains) -> Array:
     """What the nodes over y may have passed by: [J]."""
-    if not len(found.worth_error):
-        return found.missing
-    return found.worth_error + (found.missing if model.is_discrete else 0.0)
+    return found.utility_error if len(found.utility_error) else found.missing
 
 
 def resolved(
@@ -225,7 +223,6 @@ def resolved(
     memory: Memory,
     *,
     is_joint: bool = False,
-    has_worth: bool = False,
 ) -> Gains:
     """Those of designs [J, D] under each column of weights [P, c], all integrals over y resolved; without columns from
     all draws and all but a sixteenth of them.
@@ -238,16 +235,16 @@ def resolved(
 
     def look(tables: Iterable[Table | Stream]) -> Gains:
         if columns is None:
-            parts = [gains_by_part(table, belief, is_joint=is_joint, has_worth=has_worth) for table in tables]
+            parts = [gains_by_part(table, belief, is_joint=is_joint) for table in tables]
         else:
-            parts = [gains(table, columns, belief.points, is_joint=is_joint, has_worth=has_worth) for table in tables]
+            parts = [gains(table, columns, belief.points, is_joint=is_joint) for table in tables]
         made: dict[str, Any] = {name: joined([getattr(part, name) for part in parts]) for name in Gains.__annotations__}
         return Gains(**made)
 
     if belief.method == "grid" and belief.points.strides is None:  # fewer points: rough however the integral is
         return look(passed(model, belief.points, rows, Placement(log_mass=belief.weights.log())))
     found = look(blocks(model, belief.points, rows, memory))
-    plain = model if model.is_discrete else replace(model, utility=None)  # which has nodes of its own
+    plain = replace(model, utility=None)  # which has nodes of its own
     n_own = 1 if belief.points.strides is None else 3
     for n_panels in (N_PANELS, 4 * N_PANELS):
         is_coarse = grid_error(found.eig[:, :n_own]) > COARSE
@@ -276,31 +273,29 @@ def weight_columns(belief: PointBelief) -> Tensor:
     return belief.weights[:, None]
 
 
-def gains(
-    table: Table | Stream, columns: Tensor, points: Points, *, is_joint: bool = False, has_worth: bool = False
-) -> Gains:
+def gains(table: Table | Stream, columns: Tensor, points: Points, *, is_joint: bool = False) -> Gains:
     """EIG of a block of designs under each column of weights [P, c]: one matrix product. Where it `is_joint`, all
     parameters count as targets."""
     product: Array = table.times(columns).numpy()  # [(Y + …) J, c]
     has_groups = points.groups is not None and not is_joint
     given = _grouped(table, columns, points) if has_groups else table.entropies(product)
-    return _gains(table, product, given, has_worth=has_worth)
+    return _gains(table, product, given)
 
 
-def gains_by_part(table: Table | Stream, belief: PointBelief, *, is_joint: bool, has_worth: bool) -> Gains:
+def gains_by_part(table: Table | Stream, belief: PointBelief, *, is_joint: bool) -> Gains:
     """The same from all draws, and from all but a sixteenth of them: columns [1 + 16]."""
     mass = _without(belief.mass.reshape(N_PARTS, -1).sum(1))  # [1 + 16]
     product = _without(table.by_part(belief.weights).numpy()) / mass
     if belief.points.groups is None or is_joint:
-        return _gains(table, product, table.entropies(product), has_worth=has_worth)
+        return _gains(table, product, table.entropies(product))
     total = belief.mass.reshape(belief.points.n_groups, -1).sum(1)
     averages = table.by_group(belief.weights[:, None])[..., 0].numpy() / np.maximum(total, TINY)
     terms = _entropy(_marginals(table, averages), table) * total  # [J, G]
     given = _without(terms.reshape(len(terms), N_PARTS, -1).sum(2)) / mass
-    return _gains(table, product, given, has_worth=has_worth)
+    return _gains(table, product, given)
 
 
-def _gains(table: Table | Stream, product: Array, given: Array, *, has_worth: bool) -> Gains:
+def _gains(table: Table | Stream, product: Array, given: Array) -> Gains:
     """From what the table gave for columns of weights, and E_φ H[y | φ] by column: [(Y + …) J, c], [J, c]."""
     marginal = _marginals(table, product)
     missing = np.full(table.n_designs, ROUNDING)
@@ -311,13 +306,14 @@ def _gains(table: Table | Stream, product: Array, given: Array, *, has_worth: bo
         if table.node_weights is not None:  # what is not seen can tell as much as fits into the range of the outcomes
             lacks = lacks + np.maximum(np.log(table.node_weights.numpy().sum(0)) - given[:, 0], 0)
         missing = missing + short * lacks
-    worth = table.worth().numpy() if has_worth else np.empty((0, 0))
+    stated = table.utilities(product)
+    shape = (table.n_utilities * table.n_designs, product.shape[1])
+    utility, error = average(stated) if table.n_utilities > 1 else (stated.reshape(shape), np.empty(0))
     return Gains(
         eig=_entropy(marginal, table) - given,
         missing=missing,
-        utility=table.utilities(product),
-        worth=worth,
-        worth_error=table.errors(product)[:, 0],
+        utility=utility,
+        utility_error=error,
         is_integrated=np.full(table.n_designs, table.node_weights is not None),
     )
 

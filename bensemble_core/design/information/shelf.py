@@ -115,8 +115,7 @@ def _concatenated(run: list[Table]) -> Table:
     first = run[0]
     parts = [table.probs[y] for y in range(first.n_outcomes - first.sums_to_one) for table in run]
     parts += [table.entropies(table.rows) for table in run]
-    parts += [table.utilities(table.rows) for table in run if table.has_utility]
-    parts += [table.errors(table.rows) for table in run if table.has_error]
+    parts += [table.utilities(table.rows)[i] for i in range(first.n_utilities) for table in run]
     weights = [table.node_weights for table in run if table.node_weights is not None]
     return replace(
         first,

@@ -14,8 +14,8 @@ from torch import Tensor
 from bensemble_core.design.belief.memory import refuse_unless_rare
 from bensemble_core.design.belief.points import N_PARTS, Array, Points
 from bensemble_core.design.deadline import check
+from bensemble_core.design.information.expected_utility import N_ROWS, expected, n_nodes, shifts
 from bensemble_core.design.information.nodes import Nodes, Placement, place_nodes
-from bensemble_core.design.information.worth import expected, integrates
 from bensemble_core.design.spec.families import Arguments, summed_entropy
 from bensemble_core.design.spec.model import Model
 
@@ -28,14 +28,13 @@ Method = Literal["enumeration", "quadrature", "bounds", "linear_gaussian", "cell
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layout:
-    """A block of designs: Y·J rows of p(y | θ, ξ), then J of H[y | θ, ξ], then, with a utility, J of E[U | θ, ξ], and J
-    of its error where it was integrated over; P columns. Where it `is_closed` the rows of the last outcome are left
-    out."""
+    """A block of designs: Y·J rows of p(y | θ, ξ), then J of H[y | θ, ξ], then U·J of E[U | θ, ξ]: with a utility
+    one value, or where y is integrated over those of `expected`; P columns. Where it `is_closed` the rows of the last
+    outcome are left out."""
 
     n_outcomes: int
     n_designs: int
-    has_utility: bool
-    has_error: bool
+    n_utilities: int  # U: 0 without a utility
     node_weights: Tensor | None  # [Y, J]
     is_complete: bool  # all outcomes are there
     sums_to_one: bool  # at every point
@@ -52,15 +51,9 @@ class Layout:
         return product[first : first + self.n_designs]
 
     def utilities(self, product: Numbers) -> Numbers:
-        """The part that belongs to E[U | θ, ξ]: [J, c], empty without a utility."""
-        if not self.has_utility:
-            return product[:0]
+        """The part that belongs to E[U | θ, ξ]: [U, J, c]."""
         first = (self.n_outcomes - self.is_closed + 1) * self.n_designs
-        return product[first : first + self.n_designs]
-
-    def errors(self, product: Numbers) -> Numbers:
-        """The part that belongs to the error of E[U | θ, ξ]: [J, c], empty where there is none."""
-        return product[-self.n_designs :] if self.has_error else product[:0]
+        return product[first:].reshape(self.n_utilities, self.n_designs, product.shape[-1])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,7 +61,7 @@ class Table(Layout):
     """A block that is held."""
 
     points: Points
-    rows: Tensor  # [(Y + 1 or 2) J, P]
+    rows: Tensor  # [(Y + 1 + U) J, P]
 
     @property
     def size(self) -> int:
@@ -80,16 +73,12 @@ class Table(Layout):
         return self.rows @ x
 
     def by_part(self, weights: Tensor) -> Tensor:
-        """The matrix times the weights [P] of each sixteenth of the points: [(Y + 1 or 2) J, 16]."""
+        """The matrix times the weights [P] of each sixteenth of the points: [(Y + 1 + U) J, 16]."""
         parts = self.rows.unflatten(1, (N_PARTS, -1)).transpose(0, 1)  # type: ignore[no-untyped-call]
         return torch.bmm(parts, weights.reshape(N_PARTS, -1, 1))[..., 0].mT
 
-    def worth(self) -> Tensor:
-        """E[U | θ, ξ]: [J, P], empty without a utility."""
-        return self.utilities(self.rows)
-
     def by_group(self, columns: Tensor) -> Tensor:
-        """The matrix times columns of weights [P, c] within each group of equal targets: [(Y + 1 or 2) J, G, c]."""
+        """The matrix times columns of weights [P, c] within each group of equal targets: [(Y + 1 + U) J, G, c]."""
         points = self.points
         assert points.groups is not None
         order = points.group_order
@@ -119,12 +108,12 @@ class Stream(Layout):
         return torch.stack([self._at(some) @ x[some] for some in self._slices(_weighty(x))]).sum(0)
 
     def by_part(self, weights: Tensor) -> Tensor:
-        """The matrix times the weights [P] of each sixteenth of the points: [(Y + 1 or 2) J, 16]."""
+        """The matrix times the weights [P] of each sixteenth of the points: [(Y + 1 + U) J, 16]."""
         part = torch.arange(len(weights)) * N_PARTS // len(weights)
         return self.times(weights[:, None] * (part[:, None] == torch.arange(N_PARTS)))
 
     def by_group(self, columns: Tensor) -> Tensor:
-        """The matrix times columns of weights [P, c] within each group of equal targets: [(Y + 1 or 2) J, G, c]."""
+        """The matrix times columns of weights [P, c] within each group of equal targets: [(Y + 1 + U) J, G, c]."""
         points = self.points
         assert points.groups is not None
         some, order = _weighty(columns), points.group_order
@@ -135,12 +124,6 @@ class Stream(Layout):
         return sum(  # type: ignore[return-value]
             grouped(self._at(part), columns[part], points.groups[part], points.n_groups) for part in self._slices(some)
         )
-
-    def worth(self) -> Tensor:
-        """E[U | θ, ξ]: [J, P], empty without a utility."""
-        if not self.has_utility:
-            return torch.empty(0, 0, dtype=torch.float64)
-        return torch.cat([self.utilities(self._at(some)) for some in self._slices(torch.arange(self.points.n))], 1)
 
     def _slices(self, some: Tensor) -> Sequence[Tensor]:
         stride = max(1, CHUNK // (self.n_designs * (self.n_outcomes + 1)))
@@ -193,6 +176,8 @@ class Placed:
     arguments: Sequence[Arguments]  # [J, P] each
     undefined: Tensor | None  # [J, P]
     nodes: Nodes
+    shifts: Tensor  # [P] of nodes over which a utility is averaged
+    n_shifted: int  # of those nodes
 
     def at(self, some: Tensor, n_points: int) -> "Placed":
         """The same at some of the points, by number."""
@@ -203,6 +188,8 @@ class Placed:
             ],
             undefined=None if self.undefined is None else self.undefined[:, some],
             nodes=self.nodes,
+            shifts=self.shifts[some],
+            n_shifted=self.n_shifted,
         )
 
 
@@ -222,17 +209,22 @@ def _placed(model: Model, points: Points, rows: Tensor, by: Placement | None) ->
     """With nodes by the prior unless it is said by what: a table that is kept must not depend on observations."""
     arguments, undefined = arguments_at(model, points, rows)
     nodes = place_nodes(model, arguments, by or Placement(log_mass=points.log_prior), len(rows))
-    return Placed(arguments=arguments, undefined=undefined, nodes=nodes)
+    return Placed(
+        arguments=arguments,
+        undefined=undefined,
+        nodes=nodes,
+        shifts=shifts(points),
+        n_shifted=n_nodes(model, points),
+    )
 
 
 def _layout(model: Model, placed: Placed, rows: Tensor) -> dict[str, Any]:
     nodes = placed.nodes
-    has_error = model.utility is not None and nodes.integrated is not None
+    is_shifted = nodes.integrated is not None
     return {
         "n_outcomes": len(nodes.coordinates),
         "n_designs": len(rows),
-        "has_utility": model.utility is not None,
-        "has_error": has_error,
+        "n_utilities": 0 if model.utility is None else N_ROWS if is_shifted else 1,
         "node_weights": nodes.weights,
         "is_complete": nodes.is_complete,
         "sums_to_one": nodes.is_complete and nodes.weights is None and placed.undefined is None,
@@ -240,7 +232,7 @@ def _layout(model: Model, placed: Placed, rows: Tensor) -> dict[str, Any]:
 
 
 def filled(model: Model, theta: Mapping[str, Tensor], rows: Tensor, placed: Placed) -> Tensor:
-    """The rows of a block at designs [J, D] and points θ [P]: [(Y + 1 or 2) J, P]."""
+    """The rows of a block at designs [J, D] and points θ [P]: [(Y + 1 + U) J, P]."""
     check()
     nodes, undefined = placed.nodes, placed.undefined
     n_points = next(iter(theta.values())).shape[0]
@@ -263,11 +255,11 @@ def filled(model: Model, theta: Mapping[str, Tensor], rows: Tensor, placed: Plac
     if undefined is not None:  # a sliver of the prior: leaves no trace beyond its mass
         p, entropy = torch.where(undefined, 0.0, p), torch.where(undefined, 0.0, entropy)
     parts = [p.reshape(-1, n_points), entropy]
-    if nodes.integrated is not None and integrates(model, nodes.integrated):
-        worths = expected(model, theta, rows, placed.arguments, nodes.integrated)
-        parts += [part if undefined is None else torch.where(undefined, 0.0, part) for part in worths]
+    if model.utility is not None and nodes.integrated is not None:
+        utility = expected(model, theta, rows, placed.arguments, nodes.integrated, placed.shifts, placed.n_shifted)
+        parts.append((utility if undefined is None else torch.where(undefined, 0.0, utility)).flatten(0, 1))
     elif model.utility is not None:
-        parts += _utility(model, theta, rows, nodes, p)
+        parts.append(_utility(model, theta, rows, nodes, p))
     return torch.cat(parts)
 
 
@@ -295,26 +287,12 @@ def arguments_at(model: Model, points: Points, rows: Tensor) -> tuple[Sequence[A
     return cleaned, undefined
 
 
-def _utility(model: Model, theta: Mapping[str, Tensor], rows: Tensor, nodes: Nodes, p: Tensor) -> list[Tensor]:
-    """E[U(θ, ξ, y) | θ, ξ] as the sum over the nodes, and of counts too many to be summed one by one about how far it
-    may be off: [J, P] each."""
+def _utility(model: Model, theta: Mapping[str, Tensor], rows: Tensor, nodes: Nodes, p: Tensor) -> Tensor:
+    """E[U(θ, ξ, y) | θ, ξ] as the sum over the nodes: [J, P]."""
     assert model.utility is not None
     values = model.values(theta, rows[:, None, :])
     for i, variable in enumerate(model.outcomes):
         y = nodes.coordinates[..., i, None]
         values[variable.name] = y if variable.family.is_discrete else variable.family.outcome(y)
-    worth = model.utility(values).expand(p.shape)
-    terms = torch.where(p > 0, p * worth, 0.0)
-    if nodes.weights is None or nodes.integrated is None:
-        return [terms.sum(0)]
-    weights = nodes.weights[..., None]
-    total = (terms * weights).sum(0)
-    error = torch.zeros_like(total)
-    name, share = model.outcomes[nodes.integrated].name, p * weights
-    for switch in model.utility.switches:
-        if name in switch.names:  # a jump may lie anywhere between two nodes
-            is_up = switch.run(values).expand(p.shape) > 0
-            is_passed = (is_up[1:] != is_up[:-1]) & (share[1:] + share[:-1] > 0)
-            rise = (worth[1:] - worth[:-1]).abs() * torch.maximum(share[1:], share[:-1]).abs()
-            error = error + torch.where(is_passed, rise, 0.0).sum(0)
-    return [total, error]
+    terms = torch.where(p > 0, p * model.utility(values).expand(p.shape), 0.0)
+    return (terms if nodes.weights is None else terms * nodes.weights[..., None]).sum(0)
