@@ -2,8 +2,8 @@
 
 Every model of the catalogue whose outcome is a class: an outcome is posted with `?next=true`, and the answer holds the
 next design. Counted is the processor time of the API process, so that clients and other work do not matter. The table
-beside it has 100,000 points and the model's own designs, at most 50: one update of weights and two products, as a script
-of a few lines would do it. Then the EIG of 61 designs of a continuous space, asked twice.
+beside it has 100,000 points and 50 designs: one update of weights and two products, as a script of a few lines would do
+it. Then the EIG of 61 designs of a continuous space, asked twice.
 """
 
 import argparse
@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
