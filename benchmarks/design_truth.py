@@ -16,7 +16,7 @@ from scipy.special import gammaln, xlogy
 Floats = NDArray[np.float64]
 REACH = 6.5  # sds of the prior on either side
 KEPT = 1e-11  # share of the largest weight below which a cell is left out
-BINS_A_NOISE = 8
+BINS_A_NOISE = 32
 
 
 def linear_gain(features: Floats, observed: Floats, scales: Floats, noise: float, targets: Sequence[int]) -> float:

@@ -19,12 +19,13 @@ from torch import Tensor
 
 from bensemble_core.design.belief.belief import Belief, PointBelief
 from bensemble_core.design.belief.gaussian import GaussianBelief
-from bensemble_core.design.belief.history import History, read_history
 from bensemble_core.design.belief.infer import infer
 from bensemble_core.design.belief.memory import Memory
+from bensemble_core.design.cells.precise import uses_cells
 from bensemble_core.design.guards import Guards, look
 from bensemble_core.design.information import batch as batches
 from bensemble_core.design.information.accuracy import estimated
+from bensemble_core.design.information.coarseness import too_coarse
 from bensemble_core.design.information.eig import Estimate
 from bensemble_core.design.information.information import Information, information
 from bensemble_core.design.information.shelf import method_of
@@ -122,7 +123,10 @@ class Experiment:
         if isinstance(belief, GaussianBelief):
             return "linear_gaussian"
         assert isinstance(belief, PointBelief)
-        return method_of(self.spec.model, belief.points, self._rows([design]), self.memory)
+        rows = self._rows([design])
+        if uses_cells(self.spec.model) and too_coarse(self.spec.model, belief, rows)[0]:
+            return "cells"
+        return method_of(self.spec.model, belief.points, rows, self.memory)
 
     @one_thread()
     def joint_eig(self, designs: Sequence[Design], observations: Sequence[Observation] = ()) -> Estimate:
@@ -135,7 +139,8 @@ class Experiment:
             raise InvalidOption("joint_eig needs at least one design")
         model, seed = self.spec.model, self.spec.select.seed
         rows = self._rows(designs)
-        batch = batches.empty(model, self._points_or_gaussian(self._events(observations)))
+        events, is_alone = self._events(observations), len(rows) == 1
+        batch = batches.begun(model, events, self.memory, seed=seed, is_alone=is_alone, rows=rows)
         for row in rows[:-1].tolist():
             batch = batches.joined(model, batch, row, self.memory, seed=seed)
         last = batches.conditional(model, batch, rows[-1:], self.memory, seed=seed)
@@ -179,9 +184,10 @@ class Experiment:
             excluded=frozenset(model.space.encode(design) for design in excluded),
             n_prior=n_prior,
         )
-        batch = batches.empty(model, self._points_or_gaussian(request.events))
+        seed, is_alone = self.spec.select.seed, count == 1 and not request.pending
+        batch = batches.begun(model, request.events, self.memory, seed=seed, is_alone=is_alone)
         for row in request.pending:
-            batch = batches.joined(model, batch, row, self.memory, seed=self.spec.select.seed)
+            batch = batches.joined(model, batch, row, self.memory, seed=seed)
         return choose(self.spec, batch, request, self.memory, count)
 
     @one_thread()
@@ -208,12 +214,12 @@ class Experiment:
         )
         return judge(self.spec.stop, standing)
 
-    def _max_eig(self, proposal: Proposal, events: History, n_prior: int) -> float:
+    def _max_eig(self, proposal: Proposal, events: Sequence[Event], n_prior: int) -> float:
         """The best design's, which need not be that of the one proposed."""
         if proposal.max_eig is not None:
             return proposal.max_eig
         request = Request(events=events, fixed={}, n_prior=n_prior)
-        batch = batches.empty(self.spec.model, self._points_or_gaussian(events))
+        batch = batches.begun(self.spec.model, events, self.memory, seed=self.spec.select.seed, is_alone=True)
         return max(proposal.eig, best_eig(self.spec, batch, request, self.memory) or 0.0)
 
     def plain_stop(self, observations: Sequence[Observation] = (), *, n_prior: int = 0) -> Stop:
@@ -238,7 +244,8 @@ class Experiment:
         """What the last of these observations taught about the targets, given those before it."""
         if not observations:
             raise InvalidOption("information is that of the last observation; pass at least one")
-        earlier, events = self._events(observations[:-1]), self._events(observations)
+        events = self._events(observations)
+        earlier = events[:-1]
         before, after = self._belief(earlier), self._belief(events)
         return information(self.spec.model, before, after, earlier, events[-1], self.memory)
 
@@ -246,8 +253,8 @@ class Experiment:
     def guards(self, observations: Sequence[Observation]) -> Guards:
         """Signs of a wrong model or an overstretched approximation after the last observation."""
         events = self._events(observations)
-        before = self._belief(self._events(observations[:-1]))
-        return look(self.spec.model, before, self._belief(events), events, seed=self.spec.select.seed)
+        before, after = self._belief(events[:-1]), self._belief(events)
+        return look(self.spec.model, before, after, events, seed=self.spec.select.seed)
 
     def draw(self, parameters: Mapping[str, float], design: Design, seed: int) -> dict[str, Any]:
         """One outcome of a simulated experiment whose parameters are known."""
@@ -267,8 +274,8 @@ class Experiment:
         """How much a proposal costs, before it is made."""
         return work_of(self.spec.model, n_observations=n_observations, count=count, n_pending=n_pending)
 
-    def _events(self, observations: Sequence[Observation]) -> History:
-        return read_history(self.spec.model, observations, self.memory)
+    def _events(self, observations: Sequence[Observation]) -> tuple[Event, ...]:
+        return self.spec.model.events(observations)
 
     def _point(self, parameters: Mapping[str, float]) -> dict[str, Tensor]:
         """Parameters by name, checked: [1] each."""
@@ -293,8 +300,3 @@ class Experiment:
 
     def _belief(self, events: Sequence[Event], level: int = 0) -> Belief:
         return infer(self.spec.model, events, self.memory, seed=self.spec.select.seed, level=level)
-
-    def _points_or_gaussian(self, events: Sequence[Event]) -> PointBelief | GaussianBelief:
-        belief = self._belief(events)
-        assert isinstance(belief, (PointBelief, GaussianBelief))
-        return belief

@@ -1,6 +1,7 @@
 """Signs of a wrong model or an overstretched approximation."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from bensemble_core.design.belief.belief import Belief, PointBelief
 from bensemble_core.design.belief.gaussian import GaussianBelief, linear_form
-from bensemble_core.design.belief.marginals import curve
 from bensemble_core.design.belief.points import Array
 from bensemble_core.design.spec.model import Event, Model
 from bensemble_core.randomness import generator, permutation
@@ -46,7 +46,7 @@ def look(model: Model, before: Belief, after: Belief, events: Sequence[Event], *
     if events:
         surprise = before.log_evidence - after.log_evidence
         tail = tail_probability(model, before, events[-1], seed=seed)
-    repeats = max((sum(row == other for other, _ in events) for row, _ in events), default=0)
+    repeats = max(Counter(row for row, _ in events).values(), default=0)
     warnings = []
     if tail < UNLIKELY:
         chance = f"{tail:.2g}" if tail > 0 else f"less than {1 / N_DRAWS:g}"
@@ -128,8 +128,7 @@ def _evenly(model: Model, belief: PointBelief, design: Tensor, seed: int) -> tup
     if belief.method != "grid" or len(belief.names) > 1 or belief.points.prior is None:
         return belief.samples(N_SMOOTHED, seed), design, u
     (name,) = belief.names
-    at, below = curve(belief.points, belief.mass, name)
-    return {name: torch.from_numpy(np.interp(even.numpy(), below, at))}, design, u
+    return {name: torch.from_numpy(belief.distribution(name).quantile(even.numpy()))}, design, u
 
 
 def _half(belief: PointBelief) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.design.belief.memory import DROPPABLE
-from bensemble_core.design.belief.points import REACH, fits_grid, grid, home
+from bensemble_core.design.belief.points import PER_AXIS, REACH, fits, grid, home
 from bensemble_core.design.search.search import N_TRIES
 from bensemble_core.design.spec.blocks import JointPrior
 from bensemble_core.design.spec.model import Model, readable
@@ -114,7 +114,7 @@ def _far_points(model: Model) -> tuple[dict[str, Tensor], Tensor]:
     """Points of the parameters and the prior mass of each; beyond what a grid can hold, the ends of every axis, each of
     which speaks for more than is let pass."""
     prior = model.prior
-    if fits_grid(prior):
+    if prior.n_scores in PER_AXIS and fits(prior, home(prior.n_scores)):
         points = grid(prior, home(prior.n_scores))
         return points.values, points.log_prior.exp()
     k = prior.n_scores

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from bensemble_core.design.belief.particles import N_MOVES, N_PARTICLES
 from bensemble_core.design.belief.points import fits_grid, home
+from bensemble_core.design.belief.sampled import N_POINTS, fits_draws
 from bensemble_core.design.information.batch import MAX_JOINT
 from bensemble_core.design.information.bounds import N_INNER, N_OUTER
 from bensemble_core.design.information.nodes import can_enumerate, n_nodes
-from bensemble_core.design.search.climb import N_STEPS
-from bensemble_core.design.search.search import N_CLIMBERS, n_starts
+from bensemble_core.design.search.search import n_compared
 from bensemble_core.design.spec.model import Model
 from bensemble_core.design.spec.spaces import sobol
 
@@ -27,7 +27,7 @@ class Work:
 
 
 def work_of(model: Model, *, n_observations: int, count: int, n_pending: int) -> Work:
-    n_designs = len(model.space.all()) if model.space.is_listed else n_starts(model.space) + 5 * N_CLIMBERS * N_STEPS
+    n_designs = len(model.space.all()) if model.space.is_listed else n_compared(model.space)
     if model.is_linear_gaussian:
         k = len(model.prior.names)
         return Work(
@@ -37,9 +37,10 @@ def work_of(model: Model, *, n_observations: int, count: int, n_pending: int) ->
         )
     k = model.prior.n_scores
     on_grid = fits_grid(model.prior)
-    n_points = home(k).size * model.prior.n_listed if on_grid else N_PARTICLES
+    is_drawn = fits_draws(model.prior)
+    n_points = home(k).size * model.prior.n_listed if on_grid else 2 * N_POINTS if is_drawn else N_PARTICLES
     belief = n_points * (n_observations + 1)
-    if not on_grid and n_observations:
+    if not on_grid and not is_drawn and n_observations:
         belief *= 1 + N_MOVES * N_TEMPERATURES
     n_outcomes = _outcomes(model)
     if n_outcomes is None:

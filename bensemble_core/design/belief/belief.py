@@ -1,103 +1,122 @@
-"""The posterior as weighted points: moments, quantiles, draws, and the entropy that observations have removed."""
+"""What is known of the parameters: moments, quantiles, intervals, draws; and the posterior as weighted points."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy import special
 from torch import Tensor
 
 from bensemble_core.design.belief.convergence import axis_errors
-from bensemble_core.design.belief.marginals import curve, draws
+from bensemble_core.design.belief.marginals import Marginal, draws_of_grid, of_grid, of_points
 from bensemble_core.design.belief.points import Points, taken
 from bensemble_core.errors import InvalidOption
 from bensemble_core.randomness import generator
 
 Method = Literal["grid", "listed", "particles", "gaussian"]
 Array = npt.NDArray[np.float64]
-KERNEL = 0.35  # width of the smoothing of a grid seen askew, in posterior sds
 NEGLIGIBLE = 2e-9  # of the greatest weight, for a first look
-N_ZOOMS = 3
 SUMMARY = (0.025, 0.25, 0.5, 0.75, 0.975)
 
 
-class Belief(Protocol):
+class Belief(ABC):
     """p(θ | observations). `mean` and `sd` are by name; all numbers are in the units of the parameters."""
 
-    @property
-    def method(self) -> Method: ...
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    @property
-    def mean(self) -> dict[str, float]: ...
-    @property
-    def sd(self) -> dict[str, float]: ...
-    @property
-    def log_evidence(self) -> float:
-        """log p(y_1 … y_n | ξ_1 … ξ_n)."""
-        ...
+    method: Method
+    names: tuple[str, ...]
+    log_evidence: float  # log p(y_1 … y_n | ξ_1 … ξ_n)
 
-    @property
+    @cached_property
     def error(self) -> float:
         """How far log_evidence may be off, as estimated."""
-        ...
+        return 0.0
 
-    @property
+    @cached_property
     def ess(self) -> float:
         """Effective number of points, 1 / Σ w²."""
-        ...
+        return math.inf
 
-    @property
+    @cached_property
     def edge_mass(self) -> float:
         """Mass on the outermost points of a grid: more than a trace means that the grid cuts the posterior."""
-        ...
+        return 0.0
 
     @property
+    @abstractmethod
     def entropy(self) -> float:
         """−E log p(θ | observations), differential for continuous parameters, in the units of θ."""
-        ...
 
-    def covariance(self) -> Tensor: ...
+    @property
+    @abstractmethod
+    def mean(self) -> dict[str, float]: ...
+
+    @cached_property
+    def sd(self) -> dict[str, float]:
+        return dict(zip(self.names, self.covariance().diagonal().sqrt().tolist(), strict=True))
+
+    @abstractmethod
+    def covariance(self) -> Tensor:
+        """In the order of the names: [k, k]."""
+
+    @abstractmethod
+    def _distribution(self, name: str) -> Marginal: ...
+
+    @abstractmethod
+    def _draws(self, n: int, seed: int) -> dict[str, Tensor]: ...
+
     def quantile(self, q: float, name: str | None = None) -> Any:
         """The q-quantile of each parameter by name, or of one."""
-        ...
+        if not 0 < q < 1:
+            raise InvalidOption(f"a quantile is asked for at a probability between 0 and 1, got {q}")
+        if name is None:
+            return {each: self.quantile(q, each) for each in self.names}
+        return float(self.distribution(name).quantile(np.array(q)))
 
     def hdi(self, mass: float = 0.95) -> dict[str, tuple[float, float]]:
         """The shortest interval of each parameter that holds this mass."""
-        ...
+        if not 0 < mass < 1:
+            raise InvalidOption(f"the mass of an interval is between 0 and 1, got {mass}")
+        return {name: self.distribution(name).shortest(mass) for name in self.names}
 
     def marginal(self, name: str, n: int = 201) -> tuple[list[float], list[float]]:
         """Values and densities of one parameter (masses, if it takes few values), to be drawn."""
-        ...
+        return self.distribution(name).density(n)
 
-    def samples(self, n: int, seed: int = 0) -> dict[str, Tensor]: ...
+    def samples(self, n: int, seed: int = 0) -> dict[str, Tensor]:
+        """Continuous parameters on a grid take values between its points too, those of a list only their own."""
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise InvalidOption(f"expected a whole number of draws, at least 1, got {n}")
+        drawn = self._draws(n, seed)
+        return {name: drawn[name] for name in self.names}
 
+    def distribution(self, name: str) -> Marginal:
+        if name not in self.names:
+            raise InvalidOption(f"there is no parameter {name!r}; there is {', '.join(self.names)}")
+        if name not in self._distributions:
+            self._distributions[name] = self._distribution(name)
+        return self._distributions[name]
 
-def refuse_draws(n: int) -> None:
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise InvalidOption(f"expected a whole number of draws, at least 1, got {n}")
+    @cached_property
+    def _distributions(self) -> dict[str, Marginal]:
+        return {}
 
 
 def summary(belief: Belief) -> dict[str, dict[str, Any]]:
     """Mean, sd and quantiles of each parameter, as plain numbers."""
-    quantiles = {q: belief.quantile(q) for q in SUMMARY}
-    return {
-        name: {
-            "mean": belief.mean[name],
-            "sd": belief.sd[name],
-            "quantiles": {str(q): found[name] for q, found in quantiles.items()},
-        }
-        for name in belief.names
-    }
+    found = {}
+    for name in belief.names:
+        quantiles = belief.distribution(name).quantile(np.array(SUMMARY)).tolist()
+        told = dict(zip(map(str, SUMMARY), quantiles, strict=True))
+        found[name] = {"mean": belief.mean[name], "sd": belief.sd[name], "quantiles": told}
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PointBelief:
+class PointBelief(Belief):
     """Weighted points."""
 
     method: Method
@@ -126,10 +145,6 @@ class PointBelief:
     def mean(self) -> dict[str, float]:
         return dict(zip(self.names, self._average(self._table).tolist(), strict=True))
 
-    @cached_property
-    def sd(self) -> dict[str, float]:
-        return dict(zip(self.names, self.covariance().diagonal().sqrt().tolist(), strict=True))
-
     def _average(self, x: Tensor) -> Tensor:
         """Σ w x, where a point without weight may have any value: [..., P] -> [...]."""
         return torch.where(self.weights > 0, x, 0) @ self.weights
@@ -144,52 +159,22 @@ class PointBelief:
 
     @cached_property
     def edge_mass(self) -> float:
-        return 0.0 if self.points.edge is None else float(self.mass[self.points.edge_array].sum())
+        return 0.0 if self.points.edge is None else float(self.mass[self.points.edge.numpy()].sum())
 
     @cached_property
     def entropy(self) -> float:
         log_posterior = self.points.log_density + torch.from_numpy(self.log_likelihood) - self.log_evidence
         return -float(self._average(log_posterior))
 
-    def quantile(self, q: float, name: str | None = None) -> Any:
-        if not 0 < q < 1:
-            raise InvalidOption(f"a quantile is asked for at a probability between 0 and 1, got {q}")
-        if name is None:
-            return {each: float(self._inverse(each, np.array(q))) for each in self.names}
-        return float(self._inverse(self._known(name), np.array(q)))
+    def _distribution(self, name: str) -> Marginal:
+        is_list = name in self.points.listed
+        if self.points.prior is not None and not is_list:
+            return of_grid(self.points, self.mass, name)
+        return of_points(self.points.values[name].numpy(), self.mass, is_list=is_list)
 
-    def hdi(self, mass: float = 0.95) -> dict[str, tuple[float, float]]:
-        if not 0 < mass < 1:
-            raise InvalidOption(f"the mass of an interval is between 0 and 1, got {mass}")
-        return {name: self._shortest(name, mass) for name in self.names}
-
-    def _shortest(self, name: str, mass: float) -> tuple[float, float]:
-        """Looked for on a mesh of where it begins, and again on a finer one around the best."""
-        low, high, best = 0.0, 1 - mass, 0.0
-        for _ in range(1 if name in self.points.listed else N_ZOOMS):
-            starts = np.linspace(low, high, 202)[1:-1]
-            widths = self._inverse(name, starts + mass) - self._inverse(name, starts)
-            best = float(starts[int(widths.argmin())])
-            low, high = max(0.0, best - starts[1] + starts[0]), min(1 - mass, best + starts[1] - starts[0])
-        ends = self._inverse(name, np.array([best, best + mass]))
-        return float(ends[0]), float(ends[1])
-
-    def marginal(self, name: str, n: int = 201) -> tuple[list[float], list[float]]:
-        if self._known(name) in self.points.listed:
-            values, weights = self._sorted(name)
-            return values.tolist(), weights.tolist()
-        at, below = self._curve(name)
-        edges = np.linspace(np.interp(0.0005, below, at), np.interp(0.9995, below, at), n + 1)
-        rise, width = np.diff(np.interp(edges, at, below)), np.diff(edges)
-        density = np.divide(rise, width, out=np.zeros_like(rise), where=width > 0)
-        return (0.5 * (edges[1:] + edges[:-1])).tolist(), density.tolist()
-
-    def samples(self, n: int, seed: int = 0) -> dict[str, Tensor]:
-        """Continuous parameters on a grid take values between its points too, those of a list only their own."""
-        refuse_draws(n)
-        if self.method == "grid" and self.points.prior is not None:
-            drawn = draws(self.points, self.mass, n, seed)
-            return {name: drawn[name] for name in self.names}
+    def _draws(self, n: int, seed: int) -> dict[str, Tensor]:
+        if self.points.prior is not None:
+            return draws_of_grid(self.points, self.mass, n, seed)
         index = self.draw(n, seed)
         return {name: self.points.values[name][index] for name in self.names}
 
@@ -204,87 +189,14 @@ class PointBelief:
         if self.points.coarse is not None:
             thinned = keep & self.points.coarse
             return thinned if bool(thinned.any()) else keep  # all the weight may lie between them
-        if self.method == "particles" and self.points.groups is None:
-            return keep & (torch.arange(self.points.n) < self.points.n // 4)
+        if self.method == "particles" and (self.points.groups is None or self.points.is_grouped):
+            return torch.arange(self.points.n) < self.points.n // 4  # of its sixteen parts four
         return keep
 
     def only(self, keep: Tensor) -> "PointBelief":
         """The belief on some of its points, by a mask [P]."""
-        return PointBelief(
-            method=self.method,
-            points=taken(self.points, keep),
-            names=self.names,
-            mass=self.mass[keep.numpy()] / self.mass[keep.numpy()].sum(),
-            log_likelihood=self.log_likelihood[keep.numpy()],
-            log_evidence=self.log_evidence,
-        )
-
-    def _known(self, name: str) -> str:
-        if name not in self.names:
-            raise InvalidOption(f"there is no parameter {name!r}; there is {', '.join(self.names)}")
-        return name
-
-    def _sorted(self, name: str) -> tuple[Array, Array]:
-        """Different values of a parameter in order, and the weight of each."""
-        values, where = np.unique(self.points.values[name].numpy(), return_inverse=True)
-        return values, np.bincount(where, self.mass, len(values)).astype(np.float64)
-
-    def _inverse(self, name: str, q: Array) -> Array:
-        """Quantiles of one parameter."""
-        if name in self.points.listed:
-            values, weights = self._sorted(name)
-            places = np.searchsorted(weights.cumsum(), q - 1e-12)
-            return values[np.minimum(places, len(values) - 1)]
-        at, below = self._curve(name)
-        if self.method == "particles":
-            return np.interp(q, below, at)
-        if name not in self._inverses:
-            from scipy.interpolate import PchipInterpolator  # slow to import, and only summaries need it
-
-            below, first = np.unique(below, return_index=True)
-            at = at[first]
-            try:
-                with np.errstate(all="ignore"):
-                    self._inverses[name] = PchipInterpolator(below, at)
-            except ValueError:  # slopes beyond what floating point holds, or a single value
-                self._inverses[name] = lambda q: np.interp(q, below, at)
-        return np.asarray(self._inverses[name](q))
-
-    @cached_property
-    def _inverses(self) -> dict[str, Callable[[Array], Array]]:
-        return {}
-
-    def _curve(self, name: str) -> tuple[Array, Array]:
-        """The distribution function of one parameter on a fine mesh: values and the mass below each."""
-        if name not in self._curves:
-            if self.method == "grid" and self.points.prior is not None:
-                self._curves[name] = curve(self.points, self.mass, name)
-            else:
-                values, weights = self._sorted(name)
-                width = 0.0 if self.method == "particles" else KERNEL * self.sd[name]
-                self._curves[name] = across(values, weights, width)
-        return self._curves[name]
-
-    @cached_property
-    def _curves(self) -> dict[str, tuple[Array, Array]]:
-        return {}
-
-
-def across(values: Array, weights: Array, width: float, n_bins: int = 2048) -> tuple[Array, Array]:
-    """From weighted points that lie anyhow. A lattice seen askew leaves gaps: it is smoothed by a normal kernel of this
-    width after the points were drawn together, which keeps mean and variance (West 1993)."""
-    if width == 0:
-        return values, weights.cumsum() - 0.5 * weights
-    mean = weights @ values
-    sd = math.sqrt(weights @ (values - mean) ** 2)
-    near = mean + (values - mean) * math.sqrt(1 - (width / sd) ** 2)
-    edges = np.linspace(max(near[0], mean - 12 * sd), min(near[-1], mean + 12 * sd), n_bins + 1)
-    mass, _ = np.histogram(np.clip(near, edges[0], edges[-1]), edges, weights=weights)
-    kept = mass > 1e-12
-    centres = 0.5 * (edges[1:] + edges[:-1])[kept]
-    mesh = np.linspace(centres[0] - 5 * width, centres[-1] + 5 * width, 801)
-    below = special.ndtr((mesh[:, None] - centres) / width) @ mass[kept]
-    return mesh, below / below[-1]
+        mass, log_likelihood = self.mass[keep.numpy()], self.log_likelihood[keep.numpy()]
+        return replace(self, points=taken(self.points, keep), mass=mass / mass.sum(), log_likelihood=log_likelihood)
 
 
 def normalised(log_joint: Array) -> tuple[Array, float]:

@@ -7,21 +7,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
-from scipy import special
 from torch import Tensor
 
-from bensemble_core.design.belief.belief import Method, refuse_draws
+from bensemble_core.design.belief.belief import Belief, Method
+from bensemble_core.design.belief.marginals import Marginal, normal
 from bensemble_core.design.spec.model import Event, Model
-from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
+from bensemble_core.errors import InvalidData, NotFinite
 from bensemble_core.predictive.mixtures import LOG_2PI
 from bensemble_core.randomness import generator
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GaussianBelief:
+class GaussianBelief(Belief):
     """N(centre, spread), names sorted. There are no points: nothing to be off, and no edge."""
 
     names: tuple[str, ...]
@@ -29,17 +28,10 @@ class GaussianBelief:
     spread: Tensor  # [k, k]
     log_evidence: float
     method: Method = "gaussian"
-    error: float = 0.0
-    ess: float = math.inf
-    edge_mass: float = 0.0
 
     @cached_property
     def mean(self) -> dict[str, float]:
         return dict(zip(self.names, self.centre.tolist(), strict=True))
-
-    @cached_property
-    def sd(self) -> dict[str, float]:
-        return dict(zip(self.names, self.spread.diagonal().sqrt().tolist(), strict=True))
 
     @cached_property
     def entropy(self) -> float:
@@ -48,30 +40,13 @@ class GaussianBelief:
     def covariance(self) -> Tensor:
         return self.spread
 
-    def quantile(self, q: float, name: str | None = None) -> Any:
-        if not 0 < q < 1:
-            raise InvalidOption(f"a quantile is asked for at a probability between 0 and 1, got {q}")
-        found = {each: self.mean[each] + self.sd[each] * float(special.ndtri(q)) for each in self.names}
-        return found if name is None else found[self._known(name)]
+    def _distribution(self, name: str) -> Marginal:
+        return normal(self.mean[name], self.sd[name])
 
-    def hdi(self, mass: float = 0.95) -> dict[str, tuple[float, float]]:
-        return {name: (self.quantile(0.5 - mass / 2, name), self.quantile(0.5 + mass / 2, name)) for name in self.names}
-
-    def marginal(self, name: str, n: int = 201) -> tuple[list[float], list[float]]:
-        z = torch.linspace(-3.5, 3.5, n, dtype=torch.float64)
-        sd = self.sd[self._known(name)]
-        return (self.mean[name] + sd * z).tolist(), ((-0.5 * (z.square() + LOG_2PI)).exp() / sd).tolist()
-
-    def samples(self, n: int, seed: int = 0) -> dict[str, Tensor]:
-        refuse_draws(n)
+    def _draws(self, n: int, seed: int) -> dict[str, Tensor]:
         noise = torch.randn(n, len(self.names), generator=generator(seed), dtype=torch.float64)
         draws = self.centre + noise @ torch.linalg.cholesky(self.spread).mT
         return dict(zip(self.names, draws.unbind(1), strict=True))
-
-    def _known(self, name: str) -> str:
-        if name not in self.names:
-            raise InvalidOption(f"there is no parameter {name!r}; there is {', '.join(self.names)}")
-        return name
 
 
 def linear_form(model: Model, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

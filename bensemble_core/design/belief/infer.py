@@ -1,6 +1,7 @@
-"""From observations to a belief: on a grid that follows the posterior, by particles beyond three scores, in closed form
-for linear-Gaussian models. Always from the whole list of observations: their order does not matter, and to take one
-back is to leave it out."""
+"""From observations to a belief: on a grid that follows the posterior, from three scores on by draws of a distribution
+that follows it, in closed form for linear-Gaussian models. Where a posterior is too thin for a grid it is drawn from
+cells, and where a normal distribution does not follow it, by particles. Always from the whole list of observations:
+their order does not matter, and to take one back is to leave it out."""
 
 import math
 from collections.abc import Sequence
@@ -9,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from bensemble_core.design.belief.belief import Belief, PointBelief, normalised
+from bensemble_core.design.belief.cloud import cloud_belief
 from bensemble_core.design.belief.convergence import axis_errors, edge_masses, n_peaks
 from bensemble_core.design.belief.gaussian import gaussian_belief
-from bensemble_core.design.belief.history import History
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.particles import particle_belief
 from bensemble_core.design.belief.points import (
@@ -26,29 +27,39 @@ from bensemble_core.design.belief.points import (
     moved,
     widened,
 )
+from bensemble_core.design.belief.sampled import fits_draws, sampled_belief
+from bensemble_core.design.cells.precise import uses_cells
 from bensemble_core.design.spec.model import Event, Model
 from bensemble_core.errors import InvalidData
 
 MAX_MOVES = 40
-RESOLVED = {1: 4.0, 2: 2.0, 3: 1.0}  # least sd of a posterior, in spacings
+RESOLVED = {1: 4.0, 2: 1.5}  # least sd of a posterior, in spacings
 EDGE = 1e-10  # mass at either end of an axis beyond which it is widened
-TOLERANCE = {1: 1e-10, 2: 1e-8, 3: 1e-5}  # of the log evidence, along an axis
-ENOUGH = {1: 2**18, 2: 2**18, 3: 2**17}  # points beyond which a grid is made finer no more for its own sake
-SEEN = {1: 1e-8, 2: 1e-3, 3: 1e-3}  # error of the log evidence beyond which peaks may lie between the points
-LOOKED = {1: 2**18, 2: 2**16, 3: 2**16}  # points beyond which a grid with such an error is left all the same
+TOLERANCE = {1: 1e-10, 2: 1e-6}  # of the log evidence, along an axis
+ENOUGH = 2**17  # points beyond which a grid is made finer no more for its own sake
+SEEN = {1: 1e-8, 2: 1e-3}  # error of the log evidence beyond which peaks may lie between the points
+UNRESOLVED = 1e-3  # error of the log evidence beyond which cells are tried, where outcomes are precise
+LOOKED = {1: 2**18, 2: 2**16}  # points beyond which a grid with such an error is left all the same
 
 
 def infer(model: Model, events: Sequence[Event], memory: Memory, *, seed: int = 0, level: int = 0) -> Belief:
     """The posterior. `level` asks for a grid with half the spacing per step, where there is a grid."""
     if model.is_linear_gaussian:
         return gaussian_belief(model, events)
-    return points_belief(model, events, memory, seed=seed, level=level)
+    belief = points_belief(model, events, memory, seed=seed, level=level)
+    is_thin = belief.error > UNRESOLVED and model.prior.n_scores > 1  # along one axis a grid is made fine enough
+    if not is_thin or not uses_cells(model) or belief.points.frame is None:
+        return belief
+    return min(belief, cloud_belief(model, events, memory, seed=seed), key=lambda each: each.error)
 
 
 def points_belief(
     model: Model, events: Sequence[Event], memory: Memory, *, seed: int = 0, level: int = 0
 ) -> PointBelief:
     """The same as weighted points, also for a linear-Gaussian model."""
+    if fits_draws(model.prior):
+        found = sampled_belief(model, events, memory, seed=seed)
+        return found or particle_belief(model, events, memory, seed=seed)
     if fits_grid(model.prior):
         return grid_belief(model, events, memory, level=level)
     return particle_belief(model, events, memory, seed=seed)
@@ -56,15 +67,13 @@ def points_belief(
 
 def grid_belief(model: Model, events: Sequence[Event], memory: Memory, *, level: int = 0) -> PointBelief:
     """Posterior weights ∝ φ(z) Π p(y_n | θ(z), ξ_n), on a grid moved until the posterior fills it and made finer along
-    the axes that need it. Each level halves the spacing once more, of three axes that with the largest error.
+    the axes that need it. Each level halves the spacing once more.
 
     A grid resolves a normal posterior whose sd is some spacings in every direction: at 1 the trapezoid rule is off by
     2 exp(−2π²) = 5e-9. Fewer axes can afford more, which quantiles are glad of. What the posterior is like otherwise,
     skewed or with several peaks, is seen from fewer points: while those give something else, there are too few.
     """
-    if not isinstance(events, History):
-        return _resolved(model, events, memory, level)
-    key = ("belief", level, events.numbers[-1:])
+    key = ("belief", level, tuple(events))
     return memory.get(key, lambda: _resolved(model, events, memory, level), lambda belief: 2 * belief.points.n)
 
 
@@ -80,7 +89,7 @@ def _resolved(model: Model, events: Sequence[Event], memory: Memory, level: int)
         if max(errors) <= TOLERANCE[len(errors)]:
             return belief
         following = _finer_where_worst(frame, errors)
-        if following.size * model.prior.n_listed > ENOUGH[len(errors)]:
+        if following.size * model.prior.n_listed > ENOUGH:
             return belief
         belief = _again(model, following, events, memory, belief)
 
@@ -93,7 +102,7 @@ def _again(model: Model, frame: Frame, events: Sequence[Event], memory: Memory, 
 def next_frame(belief: PointBelief) -> Frame:
     """That of the next level."""
     frame, errors = _errors(belief)
-    return _finer_where_worst(frame, errors) if len(errors) > 2 else finer(frame, range(len(errors)))
+    return finer(frame, range(len(errors)))
 
 
 def _finer_where_worst(frame: Frame, errors: list[float]) -> Frame:

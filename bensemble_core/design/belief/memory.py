@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bensemble_core.design.belief.history import History
 from bensemble_core.design.belief.points import Array, Frame, Points, grid
 from bensemble_core.design.deadline import check
 from bensemble_core.design.spec.model import Event, Model, readable
@@ -71,23 +70,17 @@ class Memory:
     def log_likelihood(self, model: Model, points: Points, events: Sequence[Event]) -> Array:
         """Σ log p(y_n | θ, ξ_n) at the points, summed from the first observation on: [P].
 
-        The sums of a history's beginnings are kept: one more observation costs one column.
+        The sum is kept, and found again with one observation more: that costs one column.
         """
-        numbers = events.numbers if isinstance(events, History) else ()
-        known = len(numbers)
-        total: Array | None = None
-        while known > 0:
-            total = self.find(("sum", points.key, numbers[known - 1]))
-            if total is not None:
-                break
-            known -= 1
-        if total is None:
-            total = np.zeros(points.n)
-        if known == len(events):
-            return total
-        for event in events[known:]:
-            total = total + self.column(model, points, event)
-        return self.keep(("sum", points.key, numbers[-1]), total, points.n) if numbers else total
+        events = tuple(events)
+
+        def total() -> Array:
+            before: Array | None = self.find(("sum", points.key, events[:-1])) if events else None
+            if before is not None:
+                return before + self.column(model, points, events[-1])
+            return sum((self.column(model, points, event) for event in events), np.zeros(points.n))
+
+        return self.get(("sum", points.key, events), total, len)
 
     def column(self, model: Model, points: Points, event: Event) -> Array:
         """log p(y | θ, ξ) of one observation; −inf on a sliver of the prior where the model is not defined: [P]."""

@@ -9,6 +9,8 @@ so that what is averaged are draws of p(η | φ_g): exactly in a normal posterio
 width, which a second look with larger cells tells.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -27,23 +29,22 @@ def cells(prior: JointPrior, z: Tensor, values: dict[str, Tensor], size: float) 
     """
     listed = [name for block in prior.listed for name in block.names if name in prior.targets]
     columns = [*z[:, : prior.n_target_scores].unbind(1), *(values[name] for name in listed)]
+
+    def parts(cell: Tensor, turn: int) -> Iterator[Tensor]:
+        if len(cell) > size:
+            for column in range(turn, turn + len(columns)):
+                halves = _halves(cell, columns[column % len(columns)])
+                if halves is not None:
+                    for half in halves:
+                        yield from parts(half, column + 1)
+                    return
+        yield cell
+
     groups = torch.empty(len(z), dtype=torch.int64)
-    n_cells = 0
-    waiting = [(torch.arange(len(z)), 0)]
-    while waiting:
-        cell, turn = waiting.pop()
-        halves = None
-        for _ in range(len(columns) if len(cell) > size else 0):
-            halves = _halves(cell, columns[turn % len(columns)])
-            turn += 1
-            if halves is not None:
-                break
-        if halves is None:
-            groups[cell] = n_cells
-            n_cells += 1
-        else:
-            waiting += [(half, turn) for half in halves]
-    return groups, n_cells
+    found = list(parts(torch.arange(len(z)), 0))
+    for number, cell in enumerate(found):
+        groups[cell] = number
+    return groups, len(found)
 
 
 def _halves(cell: Tensor, column: Tensor) -> tuple[Tensor, Tensor] | None:

@@ -201,8 +201,10 @@ def _move(prior: JointPrior, history: _History, cloud: _Cloud, beta: float, scal
         noise = torch.randn(n, k, generator=cloud.rng, dtype=torch.float64)
         log_ratio = torch.zeros(n, dtype=torch.float64)
         if turn % 2:
-            z = mean + 1.1 * noise @ root.mT  # a little wider than the particles, so that tails are left again
-            log_ratio = _log_normal(cloud.z, mean, 1.1 * root) - _log_normal(z, mean, 1.1 * root)
+            root = 1.1 * root  # a little wider than the particles, so that tails are left again
+            z = mean + noise @ root.mT
+            before = torch.linalg.solve_triangular(root, (cloud.z - mean).mT, upper=False)
+            log_ratio = 0.5 * (noise.square().sum(1) - before.square().sum(0))
         else:
             z = cloud.z + scale * 2.38 / math.sqrt(max(k, 1)) * noise @ root.mT
         index = cloud.index.clone()
@@ -221,8 +223,3 @@ def _move(prior: JointPrior, history: _History, cloud: _Cloud, beta: float, scal
         if turn % 2 == 0:
             scale *= math.exp(2 * (float(accept.double().mean()) - 0.3))
     return min(max(scale, 1e-3), 3.0)
-
-
-def _log_normal(z: Tensor, mean: Tensor, root: Tensor) -> Tensor:
-    """log N(z | mean, root rootᵀ) up to a constant: [P]."""
-    return -0.5 * torch.linalg.solve_triangular(root, (z - mean).mT, upper=False).square().sum(0)  # type: ignore[no-any-return]

@@ -22,8 +22,9 @@ from bensemble_core.design.spec.blocks import JointPrior
 from bensemble_core.design.spec.priors import log_normal_density
 
 REACH = 8.0  # half-width of a grid, in u
-PER_AXIS = {1: 161, 2: 61, 3: 25}  # to begin with; one more than a multiple of four
-MAX_AXES = max(PER_AXIS)
+N_PARTS = 16  # of draws, by which their error is told
+PER_AXIS = {1: 161, 2: 49, 3: 25}  # to begin with; one more than a multiple of four
+MAX_AXES = 2  # beyond them points are drawn; a grid of three axes only tries a model out
 MAX_POINTS = 2**18
 
 Key: TypeAlias = tuple[object, ...] | str
@@ -66,6 +67,7 @@ class Points:
     edge: Tensor | None = None  # [P] bool: the outermost points
     groups: Tensor | None = None  # [P] points with equal targets have equal numbers; None if all parameters are targets
     n_groups: int = 0
+    is_grouped: bool = False  # draws with groups of exactly equal targets, or without nuisances
     listed: frozenset[str] = frozenset()  # parameters that take the values of a list
     prior: JointPrior | None = None  # of a grid: what leads from scores to values between the points
     is_common: bool = False  # every history is looked at from these points, and not only one whose posterior led there
@@ -94,25 +96,6 @@ class Points:
         return half, quarter
 
     @cached_property
-    def inner(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """[P] twice: all but the outer eighth and all but the outer quarter of a grid, along each axis."""
-        assert self.frame is not None
-        found = []
-        for part in (16, 8):
-            axes = [np.arange(n) for n in self.frame.n]
-            kept = [(i >= (len(i) - 1) / part) & (i <= (len(i) - 1) * (1 - 1 / part)) for i in axes]
-            cube = np.ones(self.frame.n, dtype=np.bool_)
-            for axis, some in enumerate(kept):
-                cube &= some.reshape(*(-1 if i == axis else 1 for i in range(len(kept))))
-            found.append(cube.ravel().repeat(self.n // cube.size))
-        return found[0], found[1]
-
-    @cached_property
-    def edge_array(self) -> npt.NDArray[np.int64] | None:
-        """Numbers of the outermost points."""
-        return None if self.edge is None else self.edge.numpy().nonzero()[0]
-
-    @cached_property
     def group_order(self) -> Tensor | None:
         """Numbers of the points, one group after the other; None where they lie like that."""
         if self.groups is None or bool((self.groups.diff() >= 0).all()):
@@ -121,15 +104,17 @@ class Points:
 
 
 def taken(points: Points, chosen: Tensor) -> Points:
-    """Some of the points, by mask or number; no longer a grid."""
+    """Some of the points, by mask or number; no longer a grid. Of draws of groups the first."""
+    groups = None if points.groups is None else points.groups[chosen]
     return Points(
         key=("taken", points.key, chosen.numpy().tobytes()),
         values={name: column[chosen] for name, column in points.values.items()},
         log_prior=points.log_prior[chosen],
         log_density=points.log_density[chosen],
         scores=points.scores[chosen],
-        groups=None if points.groups is None else points.groups[chosen],
-        n_groups=points.n_groups,
+        groups=groups,
+        n_groups=int(groups.max()) + 1 if groups is not None and points.is_grouped else points.n_groups,
+        is_grouped=points.is_grouped,
         listed=points.listed,
     )
 

@@ -7,7 +7,6 @@ Cells of the first turn that lie outside the second frame stay: they may be othe
 together, so that their order does not matter.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,9 +15,8 @@ from scipy.special import logsumexp
 
 from bensemble_core.design.cells.lattice import Lattice, lattice
 from bensemble_core.design.cells.mixture import Mixture, straight
-from bensemble_core.design.cells.precise import Precise
+from bensemble_core.design.cells.precise import Data, Precise
 from bensemble_core.design.deadline import check
-from bensemble_core.design.spec.model import Event
 from bensemble_core.errors import InvalidData
 
 Array = npt.NDArray[np.float64]
@@ -34,89 +32,103 @@ N_BENT = 4  # corrections of sigma points
 BENT = 0.5  # noise sds that a sigma point's outcomes are off from what is linear, beyond which its cell is bent
 
 
-def fit(precise: Precise, events: Sequence[Event], spacing: float) -> Mixture:
-    """p(z | events) as cells that far apart, in units of the posterior's own sds."""
-    k = precise.n_scores
-    if not events:
+def fit(precise: Precise, data: Data, spacing: float) -> list[Mixture]:
+    """p(z | outcomes) as cells that far apart, in units of the posterior's own sds: one for each history."""
+    k, n = precise.n_scores, len(data.y)
+    if not len(data.rows):
         cells = lattice(k, spacing, REACH)
         factors = np.broadcast_to(cells.sd * np.eye(k), (len(cells.weights), k, k))
-        return Mixture(
+        prior = Mixture(
             weights=cells.weights, centres=cells.centres, factors=factors, sigmas=straight(cells.centres, factors)
         )
-    data = precise.observed(events)
-    home = _Frame(centre=np.zeros(k), factor=np.eye(k))
+        return [prior] * n
+    home = _Frames(centres=np.zeros((n, k)), factors=np.broadcast_to(np.eye(k), (n, k, k)))
     first = _fitted(precise, data, home, lattice(k, COARSER[k] * spacing, FIRST_REACH), N_FIRST)
-    mean, covariance = first.moments()
-    frame = _Frame(centre=mean, factor=np.asarray(WIDER * np.linalg.cholesky(covariance), dtype=np.float64))
-    found = _fitted(precise, data, frame, lattice(k, spacing, REACH), N_SECOND)
-    away = np.linalg.solve(frame.factor, (first.centres - mean).T)
-    is_outside = (away**2).sum(0) > (REACH - 0.5) ** 2
-    return _joined(found, first, is_outside) if is_outside.any() else found
+    moments = [mixture.moments() for mixture in first]
+    frames = _Frames(
+        centres=np.stack([mean for mean, _ in moments]),
+        factors=WIDER * np.linalg.cholesky(np.stack([covariance for _, covariance in moments])),
+    )
+    second = _fitted(precise, data, frames, lattice(k, spacing, REACH), N_SECOND)
+    return [
+        _joined(found, before, centre, factor)
+        for found, before, centre, factor in zip(second, first, frames.centres, frames.factors, strict=True)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Frame:
-    centre: Array  # [K]
-    factor: Array  # [K, K], lower triangular
+class _Frames:
+    centres: Array  # [B, K]
+    factors: Array  # [B, K, K], lower triangular
 
     def scores(self, u: Array) -> Array:
-        """[..., K] -> [..., K]"""
-        return np.asarray(self.centre + u @ self.factor.T)
+        """[B, ..., K] -> [B, ..., K]"""
+        flat = u.reshape(len(u), -1, u.shape[-1])
+        return (self.centres[:, None] + flat @ self.factors.transpose(0, 2, 1)).reshape(u.shape)
 
 
-def _residuals(precise: Precise, data: tuple[Array, Array], z: Array) -> tuple[Array, Array]:
-    """(mean − y) / sd of every outcome at scores [..., K]: [..., n], and Σ log sd [...]."""
-    rows, y = data
-    check()
-    mean, sd = precise.located(z, rows)
-    residuals = np.moveaxis((mean - y.reshape(-1, *(1,) * (mean.ndim - 1))) / sd, 0, -1)
-    return residuals, np.log(sd).sum(0)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Surface:
+    """What is fitted, in coordinates u [B, A, K] of the frames: −log of it is
 
+        φ(u) = ½|z(u)|² + ½|r(u)|² + Σ log sd − ½|u|² + ½|u − g|²/h²
 
-def _fitted(precise: Precise, data: tuple[Array, Array], frame: _Frame, cells: Lattice, n_steps: int) -> Mixture:
-    """In coordinates u of the frame: −log of what is fitted is φ(u) = ½|z(u)|² + ½|r(u)|² + Σ log sd − ½|u|² +
-    ½|u − g|²/h², the frame's own Gaussian being divided out."""
-    g, h = cells.centres, cells.sd
-    n_cells, k = g.shape
-    eye = np.eye(k)
+    with r the outcomes' distances from their means in noise sds, and the frame's own Gaussian divided out."""
 
-    def whole(u: Array) -> tuple[Array, Array]:
-        z = frame.scores(u)
-        residuals, log_sd = _residuals(precise, data, z)
-        return np.concatenate([z, residuals], -1), log_sd
+    precise: Precise
+    data: Data
+    frames: _Frames
+    cells: Lattice
 
-    def height(u: Array, r: Array, log_sd: Array) -> Array:
-        value = 0.5 * (r**2).sum(-1) + log_sd - 0.5 * (u**2).sum(-1) + 0.5 * ((u - g) ** 2).sum(-1) / h**2
+    def residuals(self, u: Array) -> tuple[Array, Array]:
+        """z and r at [B, ..., K]: [B, ..., K + n], and Σ log sd [B, ...]."""
+        check()
+        z = self.frames.scores(u)
+        mean, sd = self.precise.located(z, self.data.rows)  # [n, B, ...]
+        y = self.data.y.T.reshape(*mean.shape[:2], *(1,) * (mean.ndim - 2))
+        return np.concatenate([z, np.moveaxis((mean - y) / sd, 0, -1)], -1), np.log(sd).sum(0)
+
+    def height(self, u: Array, r: Array, log_sd: Array) -> Array:
+        away = ((u - self.cells.centres) ** 2).sum(-1) / self.cells.sd**2
+        value = 0.5 * (r**2).sum(-1) + log_sd - 0.5 * (u**2).sum(-1) + 0.5 * away
         return np.where(np.isfinite(value), value, np.inf)
 
-    def slopes(u: Array) -> tuple[Array, Array]:
-        """∂r/∂u [A, n, K] and ∂Σ log sd/∂u [A, K], by differences."""
-        shifted = np.stack([u + sign * STEP * eye[i] for sign in (1, -1) for i in range(k)], 1)  # [A, 2K, K]
-        r, log_sd = whole(shifted)
-        with np.errstate(invalid="ignore"):
-            jacobian = (r[:, :k] - r[:, k:]) / (2 * STEP)
-            slope = (log_sd[:, :k] - log_sd[:, k:]) / (2 * STEP)
-        return np.nan_to_num(jacobian.transpose(0, 2, 1)), np.nan_to_num(slope)
+    def slopes(self, u: Array) -> tuple[Array, Array]:
+        """∂r/∂u [B, A, n, K] and ∂Σ log sd/∂u [B, A, K], by differences."""
+        k = u.shape[-1]
+        shifts = STEP * np.concatenate([np.eye(k), -np.eye(k)])
+        r, log_sd = self.residuals(u[..., None, :] + shifts)  # [B, A, 2K, ...]
+        jacobian = (r[..., :k, :] - r[..., k:, :]) / (2 * STEP)
+        slope = (log_sd[..., :k] - log_sd[..., k:]) / (2 * STEP)
+        return np.nan_to_num(np.swapaxes(jacobian, -1, -2)), np.nan_to_num(slope)
 
+    def precision(self, jacobian: Array) -> Array:
+        k = jacobian.shape[-1]
+        return np.asarray(np.swapaxes(jacobian, -1, -2) @ jacobian + (1 / self.cells.sd**2 - 1) * np.eye(k))
+
+
+def _fitted(precise: Precise, data: Data, frames: _Frames, cells: Lattice, n_steps: int) -> list[Mixture]:
+    surface = _Surface(precise=precise, data=data, frames=frames, cells=cells)
+    g, h = cells.centres, cells.sd
+    k = g.shape[1]
     with np.errstate(invalid="ignore", over="ignore"):
-        u = g.copy()
-        r, log_sd = whole(u)
-        value = height(u, r, log_sd)
+        u = np.repeat(g[None], len(data.y), 0)  # [B, A, K]
+        r, log_sd = surface.residuals(u)
+        value = surface.height(u, r, log_sd)
         for _ in range(n_steps):
-            jacobian, slope = slopes(u)
-            precision = np.einsum("aik,ail->akl", jacobian, jacobian) + (1 / h**2 - 1) * eye
-            gradient = np.einsum("aik,ai->ak", jacobian, np.nan_to_num(r)) + slope - u + (u - g) / h**2
-            step = np.linalg.solve(precision, -gradient[..., None])[..., 0]
-            share = np.ones(n_cells)
-            left = np.ones(n_cells, dtype=bool)
+            jacobian, slope = surface.slopes(u)
+            gradient = (np.nan_to_num(r)[..., None, :] @ jacobian)[..., 0, :] + slope - u + (u - g) / h**2
+            step = np.linalg.solve(surface.precision(jacobian), -gradient[..., None])[..., 0]
+            share = np.ones(value.shape)
+            left = np.ones(value.shape, dtype=bool)
             before = value
             for _ in range(N_HALVINGS):
-                tried = u + share[:, None] * step
-                r_tried, log_tried = whole(tried)
-                value_tried = height(tried, r_tried, log_tried)
+                tried = u + share[..., None] * step
+                r_tried, log_tried = surface.residuals(tried)
+                value_tried = surface.height(tried, r_tried, log_tried)
                 better = left & (value_tried <= before + 1e-12 * np.abs(before))
-                u = np.where(better[:, None], tried, u)
-                r = np.where(better[:, None], r_tried, r)
+                u = np.where(better[..., None], tried, u)
+                r = np.where(better[..., None], r_tried, r)
                 value = np.where(better, value_tried, value)
                 left &= ~better
                 if not left.any():
@@ -124,55 +136,67 @@ def _fitted(precise: Precise, data: tuple[Array, Array], frame: _Frame, cells: L
                 share = np.where(left, 0.3 * share, share)
             if np.all(np.abs(step) < 1e-7) or np.all(before - value < 1e-9):
                 break
-        jacobian, _ = slopes(u)
-        precision = np.einsum("aik,ail->akl", jacobian, jacobian) + (1 / h**2 - 1) * eye
-    inverse = np.linalg.inv(np.linalg.cholesky(precision)).transpose(0, 2, 1)  # C Cᵀ = precision⁻¹
+        jacobian, _ = surface.slopes(u)
+        precision = surface.precision(jacobian)
+    inverse = np.swapaxes(np.linalg.inv(np.linalg.cholesky(precision)), -1, -2)  # C Cᵀ = precision⁻¹
     log_weights = (
         np.log(cells.weights)
         - value
         - k * np.log(h)
-        + np.log(np.abs(np.diagonal(inverse, axis1=1, axis2=2))).sum(1)
-        + np.log(np.diagonal(frame.factor)).sum()
+        + np.log(np.abs(np.diagonal(inverse, axis1=-2, axis2=-1))).sum(-1)
+        + np.log(np.diagonal(frames.factors, axis1=-2, axis2=-1)).sum(-1)[:, None]
     )
-    log_evidence = float(logsumexp(log_weights)) - 0.5 * len(data[1]) * np.log(2 * np.pi)
-    if not np.isfinite(log_evidence):
+    log_evidence = logsumexp(log_weights, 1) - 0.5 * len(data.rows) * np.log(2 * np.pi)  # [B]
+    if not np.isfinite(log_evidence).all():
         raise InvalidData("the model gives these observations together no chance; check them, or allow for lapses")
-    weights = np.exp(log_weights - logsumexp(log_weights))
-    kept = weights > KEPT
-    sigmas, is_bent = _bent(whole, u[kept], r[kept], jacobian[kept], precision[kept], inverse[kept])
-    weights = weights[kept] / weights[kept].sum()
-    return Mixture(
-        weights=weights,
-        centres=frame.scores(u[kept]),
-        factors=frame.factor @ inverse[kept],
-        sigmas=frame.scores(sigmas),
-        log_evidence=log_evidence,
-        bent=float(weights @ is_bent),
-    )
+    weights = np.exp(log_weights - logsumexp(log_weights, 1, keepdims=True))
+    sigmas, is_bent = _bent(surface, u, r, jacobian, precision, inverse)
+    centres, factors, sigmas = frames.scores(u), frames.factors[:, None] @ inverse, frames.scores(sigmas)
+    found = []
+    for b in range(len(data.y)):
+        kept = weights[b] > KEPT
+        share = weights[b][kept] / weights[b][kept].sum()
+        found.append(
+            Mixture(
+                weights=share,
+                centres=centres[b][kept],
+                factors=factors[b][kept],
+                sigmas=sigmas[b][kept],
+                log_evidence=float(log_evidence[b]),
+                bent=float(share @ is_bent[b][kept]),
+            )
+        )
+    return found
 
 
-def _bent(whole, u: Array, r: Array, jacobian: Array, precision: Array, factors: Array) -> tuple[Array, Array]:  # type: ignore[no-untyped-def]
-    """Sigma points moved to where outcomes so far are what the linear cell predicts for them, [A, 2K, K] in u; and
-    which cells have some where that is not reached [A]."""
-    k = u.shape[1]
+def _bent(
+    surface: _Surface, u: Array, r: Array, jacobian: Array, precision: Array, factors: Array
+) -> tuple[Array, Array]:
+    """Sigma points moved to where outcomes so far are what the linear cell predicts for them, [B, A, 2K, K] in u; and
+    which cells have some where that is not reached [B, A]."""
+    k = u.shape[-1]
     sigmas = straight(u, factors)
-    observed = jacobian[:, k:]
-    wanted = r[:, None, k:] + np.einsum("ank,ask->asn", observed, sigmas - u[:, None])
-    gain = np.linalg.solve(precision, observed.transpose(0, 2, 1))
+    observed = jacobian[..., k:, :]
+    wanted = r[..., None, k:] + (sigmas - u[..., None, :]) @ np.swapaxes(observed, -1, -2)
+    gain = np.swapaxes(np.linalg.solve(precision, np.swapaxes(observed, -1, -2)), -1, -2)  # [B, A, n, K]
     with np.errstate(invalid="ignore", over="ignore"):
-        off = wanted - whole(sigmas)[0][..., k:]
+        off = wanted - surface.residuals(sigmas)[0][..., k:]
         for _ in range(N_BENT):
-            tried = sigmas + np.einsum("akn,asn->ask", gain, np.nan_to_num(off))
-            off_tried = wanted - whole(tried)[0][..., k:]
+            tried = sigmas + np.nan_to_num(off) @ gain
+            off_tried = wanted - surface.residuals(tried)[0][..., k:]
             better = (off_tried**2).sum(-1) < (off**2).sum(-1)
             sigmas = np.where(better[..., None], tried, sigmas)
             off = np.where(better[..., None], off_tried, off)
-        is_bent = (np.abs(np.nan_to_num(off, nan=np.inf)).max((1, 2)) > BENT).astype(np.float64)
+        is_bent = (np.abs(np.nan_to_num(off, nan=np.inf)).max((-2, -1)) > BENT).astype(np.float64)
     return sigmas, is_bent
 
 
-def _joined(found: Mixture, first: Mixture, some: npt.NDArray[np.bool_]) -> Mixture:
+def _joined(found: Mixture, first: Mixture, centre: Array, factor: Array) -> Mixture:
     """The cells of the second frame with those of the first that lie outside it."""
+    away = np.linalg.solve(factor, (first.centres - centre).T)
+    some = (away**2).sum(0) > (REACH - 0.5) ** 2
+    if not some.any():
+        return found
     shift = first.log_evidence - found.log_evidence
     weights = np.concatenate([found.weights, first.weights[some] * np.exp(shift)])
     total = float(weights.sum())

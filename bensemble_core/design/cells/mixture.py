@@ -37,9 +37,9 @@ class Mixture:
 
 
 def straight(centres: Array, factors: Array) -> Array:
-    """Sigma points of cells [A, K] with factors [A, K, K], before they are bent: [A, 2K, K]."""
-    steps = ROOT * factors.transpose(0, 2, 1)
-    return np.asarray(centres[:, None] + np.concatenate([steps, -steps], 1))
+    """Sigma points of cells [..., K] with factors [..., K, K], before they are bent: [..., 2K, K]."""
+    steps = ROOT * np.swapaxes(factors, -1, -2)
+    return np.asarray(centres[..., None, :] + np.concatenate([steps, -steps], -2))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,8 +54,9 @@ class Pushed:
 def push(precise: Precise, mixture: Mixture, rows: Array) -> Pushed:
     """At designs [J, D]."""
     k = mixture.centres.shape[1]
-    middle, sd = precise.located(mixture.centres, rows)
-    around, around_sd = precise.located(mixture.sigmas, rows)  # [J, A, 2K]
+    at = np.concatenate([mixture.centres[:, None], mixture.sigmas], 1)[None]  # [1, A, 1 + 2K, K]
+    means, sds = (found[:, 0] for found in precise.located(at, rows))  # [J, A, 1 + 2K]
+    middle, sd, around, around_sd = means[..., 0], sds[..., 0], means[..., 1:], sds[..., 1:]
     above, below = around[..., :k], around[..., k:]
     bend = (above + below - 2 * middle[..., None]) / 6
     signal = ((above - below) ** 2 / 12 + 2 * bend**2).sum(-1)

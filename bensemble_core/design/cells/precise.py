@@ -1,7 +1,7 @@
 """The outcome that cells are for: normal in itself or in its logarithm, with mean and sd by scores of the prior."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,34 +22,48 @@ def uses_cells(model: Model) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Data:
+    """Histories that are looked at together: the same designs, and what came out of them."""
+
+    rows: Array  # [n, D]
+    y: Array  # [B, n] coordinates of the outcomes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Precise:
-    """c ~ N(mean(z, ξ), sd(z, ξ)²) for scores z ~ N(0, I), the first of which may be held at given values."""
+    """c ~ N(mean(z, ξ), sd(z, ξ)²) for scores z ~ N(0, I), the first of which may be held, each history's at values of
+    its own."""
 
     model: Model
-    held: Array = field(default_factory=lambda: np.empty(0))  # [k]
+    held: Array | None = None  # [B, k]
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it is the logarithm of the outcome that is normal."""
+        return bool(self.model.outcomes[0].family is CONTINUOUS["lognormal"])
 
     @property
     def n_scores(self) -> int:
         """Of those that are free."""
-        return self.model.prior.n_scores - len(self.held)
+        return self.model.prior.n_scores - (0 if self.held is None else self.held.shape[1])
 
     def located(self, z: Array, rows: Array) -> tuple[Array, Array]:
-        """Mean and sd at scores [..., K] and designs [J, D]: [J, ...] twice."""
-        flat = z.reshape(-1, self.n_scores)
-        whole = np.concatenate([np.broadcast_to(self.held, (len(flat), len(self.held))), flat], 1)
-        theta, _ = self.model.prior.at_scores(torch.from_numpy(np.ascontiguousarray(whole)))
+        """Mean and sd at scores [B, ..., K] and designs [J, D]: [J, B, ...] twice."""
+        whole = z
+        if self.held is not None:
+            held = self.held.reshape(len(self.held), *(1,) * (z.ndim - 2), -1)
+            whole = np.concatenate([np.broadcast_to(held, (*z.shape[:-1], held.shape[-1])), z], -1)
+        flat = np.ascontiguousarray(whole.reshape(-1, whole.shape[-1]))
+        theta, _ = self.model.prior.at_scores(torch.from_numpy(flat))
         (arguments,) = self.model.arguments(theta, torch.from_numpy(rows)[:, None, :])
-        shape = (len(rows), len(flat))
-        mean, sd = (arguments[name].expand(shape).numpy() for name in ("mean", "sd"))
+        mean, sd = (arguments[name].expand(len(rows), len(flat)).numpy() for name in ("mean", "sd"))
         return mean.reshape(len(rows), *z.shape[:-1]), sd.reshape(len(rows), *z.shape[:-1])
 
-    def observed(self, events: Sequence[Event]) -> tuple[Array, Array]:
-        """Designs [n, D] and coordinates [n] of outcomes."""
-        is_log = self.model.outcomes[0].family is CONTINUOUS["lognormal"]
-        rows = np.array([row for row, _ in events], dtype=np.float64).reshape(len(events), -1)
-        y = np.array([outcome[0] for _, outcome in events], dtype=np.float64)
-        return rows, np.log(y) if is_log else y
+    def observed(self, histories: Sequence[Sequence[Event]]) -> Data:
+        """Of histories with the same designs."""
+        rows = np.array([row for row, _ in histories[0]], dtype=np.float64)
+        y = np.array([[outcome[0] for _, outcome in events] for events in histories], dtype=np.float64)
+        return Data(rows=rows, y=np.log(y) if self.is_log else y)
 
     def outcome(self, coordinate: float) -> float:
-        is_log = self.model.outcomes[0].family is CONTINUOUS["lognormal"]
-        return float(np.exp(coordinate)) if is_log else coordinate
+        return float(np.exp(coordinate)) if self.is_log else coordinate

@@ -2,5 +2,6 @@
 
 From outside use `eig` (`estimate`), `accuracy` (estimates that are sharpened until they hold), `batch` (several designs
 at once) and `information` (what an outcome has taught). `nodes` places quadrature points, `tables` holds likelihoods
-at them and `shelf` keeps those, `worth` is the expected utility, `bounds` and `tails` what may have been missed.
+at them and `shelf` keeps those, `expected_utility` averages a utility over outcomes, and `bounds` samples where there
+is no table.
 """

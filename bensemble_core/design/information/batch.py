@@ -2,7 +2,8 @@
 
 I(y_1 … y_k; θ) = I(y_1 … y_{k−1}; θ) + E_{y_1 … y_{k−1}} I(y_k; θ | y_1 … y_{k−1}): the belief after each joint outcome
 of the members is a column of weights, and a candidate's gain is the average of its EIG over the columns. Joint outcomes
-are enumerated as long as there are few, and beyond that drawn.
+are enumerated as long as there are few, and beyond that drawn. Where outcomes are too precise for the points cells are
+fitted to each of a few joint outcomes instead (`design.cells`).
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,15 @@ import torch
 from torch import Tensor
 
 from bensemble_core.design.belief.belief import NEGLIGIBLE, PointBelief
-from bensemble_core.design.belief.gaussian import GaussianBelief, gaussian_eig, linear_form
+from bensemble_core.design.belief.gaussian import GaussianBelief, linear_form
+from bensemble_core.design.belief.infer import infer
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import Array
+from bensemble_core.design.cells.pending import added_gains, rough_gains
+from bensemble_core.design.cells.precise import uses_cells
+from bensemble_core.design.information.accuracy import by_cells, estimated
 from bensemble_core.design.information.bounds import bounds
-from bensemble_core.design.information.coarseness import too_coarse
+from bensemble_core.design.information.coarseness import FAR, too_coarse
 from bensemble_core.design.information.eig import (
     Estimates,
     bounded,
@@ -27,18 +32,20 @@ from bensemble_core.design.information.eig import (
     jackknife,
     overlooked,
     resolved,
-    slope,
     weight_columns,
 )
 from bensemble_core.design.information.nodes import Placement
 from bensemble_core.design.information.shelf import method_of
-from bensemble_core.design.information.tables import build, worth_at
-from bensemble_core.design.spec.model import Model
+from bensemble_core.design.information.tables import build
+from bensemble_core.design.spec.model import Event, Model
+from bensemble_core.design.spec.spread import spread
 from bensemble_core.randomness import generator
 
 MAX_JOINT = 256  # joint outcomes that are told apart
 LEAST = 0.01  # of the weight after a joint outcome, on fewer points, below which these do not see it
 LOST = 1e-6  # probability of such outcomes, beyond which fewer points will not do
+CLOSE = 1.0  # noise sds between neighbours, beyond which a grid does not resolve what an outcome leaves
+N_LOOKED_AT = 48  # designs that tell whether outcomes are too precise
 MISSED = 0.5  # of all outcomes of a member, without which nothing is known of what it tells
 
 
@@ -92,6 +99,54 @@ class Batch:
         )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CellBatch:
+    """The same where outcomes are too precise for a grid."""
+
+    events: Sequence[Event]
+    rows: Tensor  # [n, D] the members
+    gain: float = 0.0
+    se: float = 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        return self.rows.shape[0] == 0
+
+    def rough(self, model: Model, rows: Tensor, memory: Memory) -> Array:
+        """What designs [J, D] would add, about: [J]."""
+        return rough_gains(model, self.events, self._members, rows.numpy(), memory)
+
+    def added(self, model: Model, rows: Tensor, memory: Memory, seed: int) -> Estimates:
+        if self.is_empty:
+            return estimated(model, self.events, rows, memory, seed=seed)
+        return by_cells(*added_gains(model, self.events, self._members, rows.numpy(), memory))
+
+    @property
+    def _members(self) -> list[tuple[float, ...]]:
+        return [tuple(row) for row in self.rows.tolist()]
+
+
+def begun(
+    model: Model, events: Sequence[Event], memory: Memory, *, seed: int, is_alone: bool, rows: Tensor | None = None
+) -> Batch | CellBatch:
+    """A batch without members. Whether by cells is judged at designs all over the space and at those given [J, D];
+    where no design `is_alone` a grid also has to resolve what the outcomes of others leave."""
+    belief = infer(model, events, memory, seed=seed)
+    assert isinstance(belief, (PointBelief, GaussianBelief))
+    if isinstance(belief, PointBelief) and uses_cells(model):
+        some = torch.cat([_over(model, seed), *([] if rows is None else [rows])])
+        if belief.points.frame is None or too_coarse(model, belief, some, far=FAR if is_alone else CLOSE).any():
+            return CellBatch(events=events, rows=_no_rows(some.shape[1]))
+    return empty(model, belief)
+
+
+def _over(model: Model, seed: int) -> Tensor:
+    """Designs all over the space."""
+    corners = model.space.corners()
+    corners = corners[model.space.admits(corners)]
+    return torch.cat([spread(model.space, N_LOOKED_AT, seed), corners[:N_LOOKED_AT]])
+
+
 def empty(model: Model, belief: PointBelief | GaussianBelief) -> Batch:
     return Batch(belief=belief, rows=_no_rows(len(model.space.names) + model.space.numbered))
 
@@ -101,11 +156,15 @@ def _no_rows(n_columns: int) -> Tensor:
     return torch.empty(0, n_columns, dtype=torch.float64)
 
 
-def joined(model: Model, batch: Batch, row: Sequence[float], memory: Memory, *, seed: int = 0) -> Batch:
+def joined(
+    model: Model, batch: Batch | CellBatch, row: Sequence[float], memory: Memory, *, seed: int = 0
+) -> Batch | CellBatch:
     """The batch with one more member."""
     added = torch.tensor([list(row)], dtype=torch.float64)
     rows = torch.cat([batch.rows, added])
     own = conditional(model, batch, added, memory, seed=seed)
+    if isinstance(batch, CellBatch):
+        return replace(batch, rows=rows, gain=batch.gain + float(own.eig[0]), se=batch.se + float(own.se[0]))
     grown = replace(
         batch,
         rows=rows,
@@ -139,8 +198,10 @@ def joined(model: Model, batch: Batch, row: Sequence[float], memory: Memory, *, 
     return replace(grown, columns=after / after.sum(0), probs=kept, is_sampled=is_sampled)
 
 
-def conditional(model: Model, batch: Batch, rows: Tensor, memory: Memory, *, seed: int = 0) -> Estimates:
+def conditional(model: Model, batch: Batch | CellBatch, rows: Tensor, memory: Memory, *, seed: int = 0) -> Estimates:
     """What each design [J, D] would add to the batch."""
+    if isinstance(batch, CellBatch):
+        return batch.added(model, rows, memory, seed)
     if batch.is_empty or isinstance(batch.belief, GaussianBelief):
         return estimate(model, batch.belief, rows, memory, seed=seed)
     points = batch.belief.points
@@ -158,7 +219,7 @@ def conditional(model: Model, batch: Batch, rows: Tensor, memory: Memory, *, see
     shift, error = _alone(model, batch, rows, gained.eig[:, :n], memory, seed)
     return Estimates(
         eig=np.maximum(mean + shift, 0),
-        se=error + overlooked(model, gained) + spread / len(probs) ** 0.5 * batch.is_sampled,
+        se=error + overlooked(gained) + spread / len(probs) ** 0.5 * batch.is_sampled,
         method=method_of(model, points, rows, memory),
         too_coarse=too_coarse(model, batch.belief, rows) | batch.is_too_coarse,
         utility=gained.utility[:, n:] @ probs if model.utility is not None else None,
@@ -199,24 +260,3 @@ def _told(model: Model, belief: GaussianBelief, rows: Tensor) -> GaussianBelief:
     gram = torch.eye(len(x), dtype=torch.float64) + x @ belief.spread @ x.mT
     left = belief.spread - belief.spread @ x.mT @ torch.linalg.solve(gram, x @ belief.spread)
     return replace(belief, spread=(left + left.mT) / 2)
-
-
-def useful(model: Model, batch: Batch, rows: Tensor) -> Tensor:
-    """Utility of each design [J, D] for its cost, where one of the outcomes is continuous: [J]."""
-    assert isinstance(batch.belief, PointBelief)
-    columns = batch.belief.weights[:, None] if batch.columns is None else batch.columns
-    probs = torch.ones(1, dtype=torch.float64) if batch.probs is None else batch.probs
-    return worth_at(model, batch.belief.points, rows) @ (columns @ probs) / model.cost(model.space.columns(rows))
-
-
-def differentiable(model: Model, batch: Batch, rows: Tensor) -> Tensor:
-    """What is maximised at each design [J, D], with gradients: added EIG, or utility, for its cost: [J]."""
-    if isinstance(batch.belief, GaussianBelief):
-        value = gaussian_eig(model, batch.belief, rows)
-    else:
-        columns = batch.belief.weights[:, None] if batch.columns is None else batch.columns
-        probs = torch.ones(1, dtype=torch.float64) if batch.probs is None else batch.probs
-        by = Placement(log_mass=batch.belief.weights.log())
-        eig, utility = slope(build(model, batch.belief.points, rows, by), columns, batch.belief.points)
-        value = (eig if model.utility is None else utility) @ probs
-    return value / model.cost(model.space.columns(rows))

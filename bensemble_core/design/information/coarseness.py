@@ -31,7 +31,7 @@ def nowhere(rows: Tensor) -> Flags:
     return np.zeros(len(rows), dtype=np.bool_)
 
 
-def too_coarse(model: Model, belief: PointBelief, rows: Tensor) -> Flags:
+def too_coarse(model: Model, belief: PointBelief, rows: Tensor, *, far: float = FAR) -> Flags:
     """Whether the belief's grid is too coarse for the EIG of each design [J, D]: [J]. Other points have no neighbours,
     and a utility is averaged at each point by itself: there it is never said."""
     found = nowhere(rows)
@@ -52,7 +52,7 @@ def too_coarse(model: Model, belief: PointBelief, rows: Tensor) -> Flags:
         with np.errstate(invalid="ignore"):  # on a sliver of the prior, where the model need not be defined
             noise = np.maximum(0.5 * (above - below), ROUNDED if family.is_discrete else 0.0)
             gaps = np.abs(middle[..., 1:] - middle[..., :1])  # [J, n, K]
-            is_far = (gaps > FAR * 0.5 * (noise[..., 1:] + noise[..., :1])).any(2)
+            is_far = (gaps > far * 0.5 * (noise[..., 1:] + noise[..., :1])).any(2)
         found |= is_far.mean(1) > SHARE
     return found
 

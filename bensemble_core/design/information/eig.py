@@ -24,23 +24,19 @@ from bensemble_core.design.belief.convergence import remaining
 from bensemble_core.design.belief.gaussian import GaussianBelief, gaussian_eig
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.nuisances import MEMBERS, aligned, leftover
-from bensemble_core.design.belief.points import Array, Points
+from bensemble_core.design.belief.points import N_PARTS, Array, Points
 from bensemble_core.design.information.bounds import Bounds, bounds
 from bensemble_core.design.information.coarseness import NOTE, Flags, nowhere, too_coarse
+from bensemble_core.design.information.expected_utility import average, beyond, rings
 from bensemble_core.design.information.nodes import N_PANELS, Placement
 from bensemble_core.design.information.shelf import blocks, method_of, passed
 from bensemble_core.design.information.tables import Layout, Method, Stream, Table
-from bensemble_core.design.information.tails import beyond, unseen
 from bensemble_core.design.spec.model import Model
 
-N_PARTS = 16  # of a cloud, to see how much its estimates vary
 ROUNDING = 1e-14
-# From so many on a grid is coarse along each. Where the rise of a curve lies just between two points, two spacings may
-# agree by luck and the third would not; other designs have their rises elsewhere, and their errors tell.
-COARSE_AXES = 3
+TINY = 1e-300
 COARSE = 0.1  # error of a grid, in nats
 MISSED = 1e-6  # of a quadrature, in nats, beyond which its nodes are placed anew
-LOG_TINY = 40.0  # −p log p changes by so many times what a p changes by, unless that is smaller still
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +104,12 @@ class Estimates:
 
         return replace(self, **{name: put(name) for name in ("eig", "se", "too_coarse", "utility", "by_cells")})
 
+    def some(self, kept: Flags) -> "Estimates":
+        """Those of some of the designs, by mask."""
+        found = {name: getattr(self, name) for name in self.__annotations__ if name != "method"}
+        made: dict[str, Any] = {name: None if x is None else x[kept] for name, x in found.items()}
+        return Estimates(method=self.method, **made)
+
     def told(self, place: int) -> Told:
         """Error, method and note of one design, as they are stated."""
         if self.too_coarse[place]:
@@ -143,30 +145,29 @@ def estimate(model: Model, belief: Belief, rows: Tensor, memory: Memory, *, seed
     method = method_of(model, belief.points, rows, memory)
     if method == "bounds":
         return bounded(bounds(model, belief, rows, seed=seed))
-    columns = weight_columns(belief)
-    n_columns = columns.shape[1]
+    is_drawn = belief.method == "particles"
+    columns = None if is_drawn else weight_columns(belief)
+    n_columns = 1 + N_PARTS if columns is None else columns.shape[1]
     has_rims = model.utility is not None and belief.points.strides is not None
-    if has_rims:
-        columns = torch.cat(
-            [columns, *(belief.weights[:, None] * torch.from_numpy(x)[:, None] for x in belief.points.inner)], 1
-        )
-    has_cells = belief.method == "particles" and belief.points.groups is not None
-    found = resolved(model, belief, rows, columns, memory, is_joint=has_cells, has_worth=belief.method == "particles")
+    if has_rims and columns is not None:
+        columns = torch.cat([columns, belief.weights[:, None] * torch.from_numpy(rings(belief.points))], 1)
+    has_cells = is_drawn and belief.points.groups is not None and not belief.points.is_grouped
+    found = resolved(model, belief, rows, columns, memory, is_joint=has_cells)
     by_column = found.eig
     utility = found.utility if model.utility is not None else None
     if belief.method == "particles":
         eig, se = _from_particles(model, belief, rows, by_column)
         if utility is not None:
-            se = jackknife(utility)[1] + unseen(found.worth, belief.mass)
+            # of a heavy tail the part with the largest contribution stands for others that no particle has
+            without = utility[:, 1:]
+            se = jackknife(utility)[1] + np.abs(without - without.mean(1, keepdims=True)).max(1)
     else:
         eig, se = by_column[:, 0], grid_error((by_column if utility is None else utility)[:, :n_columns])
-        if model.prior.n_scores >= COARSE_AXES:
-            se = np.maximum(se, np.median(se) / 4)
-        if has_rims and utility is not None:
-            se = se + beyond(utility[:, 0], *utility[:, n_columns:].T)
+        if has_rims and utility is not None:  # it may bend in θ: the error need not be the square of the last change
+            se = np.maximum(se, np.abs(utility[:, 0] - utility[:, 1])) + beyond(*utility[:, n_columns:].T)
     return Estimates(
         eig=np.maximum(eig, 0),
-        se=se + overlooked(model, found),
+        se=se + overlooked(found),
         method=method,
         too_coarse=too_coarse(model, belief, rows),
         utility=None if utility is None else utility[:, 0],
@@ -194,8 +195,7 @@ class Gains:
     eig: Array  # [J, c]
     missing: Array  # [J] what the nodes over y leave out and rounding adds, in nats
     utility: Array  # [J, c], empty without a utility
-    worth: Array  # [J, P], the utility at each point; empty unless it is asked for
-    worth_error: Array  # [J] what integrals over y may have added to the utility; empty where it is summed
+    utility_error: Array  # [J] of integrals over y; empty where it is summed
     is_integrated: npt.NDArray[np.bool_]  # [J] whether the sum over y is a quadrature
 
     def improved(self, places: npt.NDArray[np.int64], other: "Gains") -> "Gains":
@@ -210,24 +210,22 @@ class Gains:
         return Gains(**made)
 
 
-def overlooked(model: Model, found: Gains) -> Array:
+def overlooked(found: Gains) -> Array:
     """What the nodes over y may have passed by: [J]."""
-    if not len(found.worth_error):
-        return found.missing
-    return found.worth_error + (found.missing if model.is_discrete else 0.0)
+    return found.utility_error if len(found.utility_error) else found.missing
 
 
 def resolved(
     model: Model,
     belief: PointBelief,
     rows: Tensor,
-    columns: Tensor,
+    columns: Tensor | None,
     memory: Memory,
     *,
     is_joint: bool = False,
-    has_worth: bool = False,
 ) -> Gains:
-    """Those of designs [J, D] under each column of weights [P, c], all integrals over y resolved.
+    """Those of designs [J, D] under each column of weights [P, c], all integrals over y resolved; without columns from
+    all draws and all but a sixteenth of them.
 
     Nodes lie where the points' outcomes do. Where the belief holds but a few of the points, as with several narrow
     peaks far apart, hardly any lie where something can come out: designs at which that shows are looked at again with
@@ -236,12 +234,17 @@ def resolved(
     """
 
     def look(tables: Iterable[Table | Stream]) -> Gains:
-        parts = [gains(table, columns, belief.points, is_joint=is_joint, has_worth=has_worth) for table in tables]
+        if columns is None:
+            parts = [gains_by_part(table, belief, is_joint=is_joint) for table in tables]
+        else:
+            parts = [gains(table, columns, belief.points, is_joint=is_joint) for table in tables]
         made: dict[str, Any] = {name: joined([getattr(part, name) for part in parts]) for name in Gains.__annotations__}
         return Gains(**made)
 
+    if belief.method == "grid" and belief.points.strides is None:  # fewer points: rough however the integral is
+        return look(passed(model, belief.points, rows, Placement(log_mass=belief.weights.log())))
     found = look(blocks(model, belief.points, rows, memory))
-    plain = model if model.is_discrete else replace(model, utility=None)  # which has nodes of its own
+    plain = replace(model, utility=None)  # which has nodes of its own
     n_own = 1 if belief.points.strides is None else 3
     for n_panels in (N_PANELS, 4 * N_PANELS):
         is_coarse = grid_error(found.eig[:, :n_own]) > COARSE
@@ -270,16 +273,32 @@ def weight_columns(belief: PointBelief) -> Tensor:
     return belief.weights[:, None]
 
 
-def gains(
-    table: Table | Stream, columns: Tensor, points: Points, *, is_joint: bool = False, has_worth: bool = False
-) -> Gains:
+def gains(table: Table | Stream, columns: Tensor, points: Points, *, is_joint: bool = False) -> Gains:
     """EIG of a block of designs under each column of weights [P, c]: one matrix product. Where it `is_joint`, all
     parameters count as targets."""
     product: Array = table.times(columns).numpy()  # [(Y + …) J, c]
-    marginal = _marginals(table, product)
     has_groups = points.groups is not None and not is_joint
     given = _grouped(table, columns, points) if has_groups else table.entropies(product)
-    missing = np.full(table.n_designs, ROUNDING + LOG_TINY * table.n_outcomes * table.error)
+    return _gains(table, product, given)
+
+
+def gains_by_part(table: Table | Stream, belief: PointBelief, *, is_joint: bool) -> Gains:
+    """The same from all draws, and from all but a sixteenth of them: columns [1 + 16]."""
+    mass = _without(belief.mass.reshape(N_PARTS, -1).sum(1))  # [1 + 16]
+    product = _without(table.by_part(belief.weights).numpy()) / mass
+    if belief.points.groups is None or is_joint:
+        return _gains(table, product, table.entropies(product))
+    total = belief.mass.reshape(belief.points.n_groups, -1).sum(1)
+    averages = table.by_group(belief.weights[:, None])[..., 0].numpy() / np.maximum(total, TINY)
+    terms = _entropy(_marginals(table, averages), table) * total  # [J, G]
+    given = _without(terms.reshape(len(terms), N_PARTS, -1).sum(2)) / mass
+    return _gains(table, product, given)
+
+
+def _gains(table: Table | Stream, product: Array, given: Array) -> Gains:
+    """From what the table gave for columns of weights, and E_φ H[y | φ] by column: [(Y + …) J, c], [J, c]."""
+    marginal = _marginals(table, product)
+    missing = np.full(table.n_designs, ROUNDING)
     if not table.is_complete:
         mass = marginal[..., 0] if table.node_weights is None else table.node_weights.numpy() * marginal[..., 0]
         short = np.abs(1 - mass.sum(0))
@@ -287,13 +306,14 @@ def gains(
         if table.node_weights is not None:  # what is not seen can tell as much as fits into the range of the outcomes
             lacks = lacks + np.maximum(np.log(table.node_weights.numpy().sum(0)) - given[:, 0], 0)
         missing = missing + short * lacks
-    worth = table.worth().numpy() if has_worth else np.empty((0, 0))
+    stated = table.utilities(product)
+    shape = (table.n_utilities * table.n_designs, product.shape[1])
+    utility, error = average(stated) if table.n_utilities > 1 else (stated.reshape(shape), np.empty(0))
     return Gains(
         eig=_entropy(marginal, table) - given,
         missing=missing,
-        utility=table.utilities(product),
-        worth=worth,
-        worth_error=table.errors(product)[:, 0],
+        utility=utility,
+        utility_error=error,
         is_integrated=np.full(table.n_designs, table.node_weights is not None),
     )
 
@@ -311,7 +331,7 @@ def _marginals(table: Layout, product: Array) -> Array:
 
 def _entropy(p: Array, table: Layout) -> Array:
     """−Σ_y ω p log p over the first axis."""
-    terms: Array = special.entr(np.maximum(p, 0))  # what is mixed from other rows may be a rounding below 0
+    terms: Array = special.entr(np.maximum(p, 0))
     if table.node_weights is not None:
         terms *= table.node_weights.numpy().reshape(*table.node_weights.shape, *(1,) * (p.ndim - 2))
     return np.asarray(terms.sum(0))
@@ -367,7 +387,7 @@ def _from_particles(model: Model, belief: PointBelief, rows: Tensor, by_column: 
     Less what they tell of nuisances, with small cells, middling and large ones. Small ones are noisy and large ones
     blurred: taken is what shows the smaller error, noise and what is left of the change from larger cells together.
     """
-    if belief.points.groups is None:
+    if belief.points.groups is None or belief.points.is_grouped:
         return jackknife(by_column)
     (small, noise), (middling, less_noise), (large, _) = (
         jackknife(by_column - _of_nuisances(model, belief, rows, n_members=n)) for n in MEMBERS
@@ -407,21 +427,3 @@ def _without(parts: Array) -> Array:
     """The sum of all parts, and the sum without each: [..., 16] -> [..., 1 + 16]."""
     whole = parts.sum(-1, keepdims=True)
     return np.concatenate([whole, whole - parts], -1)
-
-
-def slope(table: Table, columns: Tensor, points: Points) -> tuple[Tensor, Tensor]:
-    """EIG and utility like those of `gains`, in torch and with gradients, of a table that was just built: [J, c]."""
-    product = table.times(columns)
-    eig = _smooth_entropy(table.outcomes(product), table)
-    if points.groups is None:
-        return eig - table.entropies(product), table.utilities(product)
-    terms = [_smooth_entropy(table.outcomes(given), table) @ total for given, total in _within(table, columns, points)]
-    return eig - torch.stack(terms, 1), table.utilities(product)
-
-
-def _smooth_entropy(p: Tensor, table: Layout) -> Tensor:
-    """−Σ_y ω p log p over the first axis; p = 0 gives 0, in value and gradient."""
-    terms = torch.special.entr(p.clamp(min=1e-300))
-    if table.node_weights is None:
-        return terms.sum(0)  # type: ignore[no-any-return]
-    return (terms * table.node_weights.reshape(*table.node_weights.shape, *(1,) * (p.ndim - 2))).sum(0)  # type: ignore[no-any-return]

@@ -76,7 +76,9 @@ def _of_targets(
 ) -> tuple[float, float]:
     """Both numbers; on a grid on ever finer ones until every second and every fourth point tell the same."""
     if before.method == "particles":
-        points = aligned(model.prior, before, n_members=MEMBERS[1] * math.sqrt(before.points.n))
+        points = before.points
+        if not points.is_grouped:
+            points = aligned(model.prior, before, n_members=MEMBERS[1] * math.sqrt(before.points.n))
         drop, kl = _gains(model, points, before.mass, memory.column(model, points, event))
         return drop, kl
     level = 0

@@ -1,8 +1,7 @@
-"""Tables between rounds: that of a list of designs is kept, in the fewest rows that tell all, and others are made in
-passing.
+"""Tables between rounds: that of a list of designs is kept, and others are made in passing.
 
-The last of all possible outcomes has what the others leave, and of a large table a skeleton suffices. The form does not
-depend on what was asked before: a table that was forgotten is made again as it was, and gives the same bits.
+The last of all possible outcomes has what the others leave. The form does not depend on what was asked before: a table
+that was forgotten is made again as it was, and gives the same bits.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from torch import Tensor
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import Points
 from bensemble_core.design.information.nodes import Placement, can_enumerate, n_integrals, place_nodes
-from bensemble_core.design.information.skeleton import skeleton
 from bensemble_core.design.information.tables import CHUNK, Method, Stream, Table, arguments_at, build, stream
 from bensemble_core.design.spec.model import Model
 
@@ -54,7 +52,7 @@ def blocks(model: Model, points: Points, rows: Tensor, memory: Memory) -> Iterat
 
 
 def _kept(model: Model, points: Points, rows: Tensor) -> list[Table]:
-    """The whole table in its shortest form; nothing, if it is too large."""
+    """The whole table; nothing, if it is too large."""
     if not is_kept(model, points, rows):
         return []
     n, most = n_outcomes(model, points, rows[:1]), _most(points)
@@ -65,13 +63,13 @@ def _kept(model: Model, points: Points, rows: Tensor) -> list[Table]:
         first, n, size = first + made[-1].n_designs, made[-1].n_outcomes, size + made[-1].size
         if size > most:
             return []
-    found = _joined(made)
-    return [_mixed(table) for table in found] if points.is_common else found
+    return _joined(made)
 
 
 def is_kept(model: Model, points: Points, rows: Tensor) -> bool:
-    """Whether the table of designs [J, D] is small enough, as far as the first of them tells."""
-    return len(rows) * points.n * (n_outcomes(model, points, rows[:1]) + 1) <= _most(points)
+    """Whether the table of designs [J, D] is small enough, as far as a few of them tell."""
+    some = rows[torch.linspace(0, len(rows) - 1, 3).round().long()]
+    return len(rows) * points.n * (n_outcomes(model, points, some) + 1) <= _most(points)
 
 
 def _most(points: Points) -> int:
@@ -117,8 +115,7 @@ def _concatenated(run: list[Table]) -> Table:
     first = run[0]
     parts = [table.probs[y] for y in range(first.n_outcomes - first.sums_to_one) for table in run]
     parts += [table.entropies(table.rows) for table in run]
-    parts += [table.utilities(table.rows) for table in run if table.has_utility]
-    parts += [table.errors(table.rows) for table in run if table.has_error]
+    parts += [table.utilities(table.rows)[i] for i in range(first.n_utilities) for table in run]
     weights = [table.node_weights for table in run if table.node_weights is not None]
     return replace(
         first,
@@ -127,8 +124,3 @@ def _concatenated(run: list[Table]) -> Table:
         node_weights=torch.cat(weights, 1) if weights else None,
         is_closed=first.sums_to_one,
     )
-
-
-def _mixed(table: Table) -> Table:
-    found = skeleton(table.rows)
-    return table if found is None else replace(table, rows=found.rows, mix=found.mix, error=found.error)

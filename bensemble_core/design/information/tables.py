@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from bensemble_core.design.belief.memory import refuse_unless_rare
-from bensemble_core.design.belief.points import Array, Points
+from bensemble_core.design.belief.points import N_PARTS, Array, Points
 from bensemble_core.design.deadline import check
+from bensemble_core.design.information.expected_utility import N_ROWS, expected, n_nodes, shifts
 from bensemble_core.design.information.nodes import Nodes, Placement, place_nodes
-from bensemble_core.design.information.worth import expected, integrates
 from bensemble_core.design.spec.families import Arguments, summed_entropy
 from bensemble_core.design.spec.model import Model
 
@@ -28,19 +28,17 @@ Method = Literal["enumeration", "quadrature", "bounds", "linear_gaussian", "cell
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layout:
-    """A block of designs: Y·J rows of p(y | θ, ξ), then J of H[y | θ, ξ], then, with a utility, J of E[U | θ, ξ], and J
-    of its error where it was integrated over; P columns. Where it `is_closed` the rows of the last outcome are left
-    out."""
+    """A block of designs: Y·J rows of p(y | θ, ξ), then J of H[y | θ, ξ], then U·J of E[U | θ, ξ]: with a utility
+    one value, or where y is integrated over those of `expected`; P columns. Where it `is_closed` the rows of the last
+    outcome are left out."""
 
     n_outcomes: int
     n_designs: int
-    has_utility: bool
-    has_error: bool
+    n_utilities: int  # U: 0 without a utility
     node_weights: Tensor | None  # [Y, J]
     is_complete: bool  # all outcomes are there
     sums_to_one: bool  # at every point
     is_closed: bool = False
-    error: float = 0.0  # of an entry
 
     def outcomes(self, product: Numbers) -> Numbers:
         """The part of a product that belongs to p(y | θ, ξ), without the last outcome where it is closed: [Y, J, c]."""
@@ -53,15 +51,9 @@ class Layout:
         return product[first : first + self.n_designs]
 
     def utilities(self, product: Numbers) -> Numbers:
-        """The part that belongs to E[U | θ, ξ]: [J, c], empty without a utility."""
-        if not self.has_utility:
-            return product[:0]
+        """The part that belongs to E[U | θ, ξ]: [U, J, c]."""
         first = (self.n_outcomes - self.is_closed + 1) * self.n_designs
-        return product[first : first + self.n_designs]
-
-    def errors(self, product: Numbers) -> Numbers:
-        """The part that belongs to the error of E[U | θ, ξ]: [J, c], empty where there is none."""
-        return product[-self.n_designs :] if self.has_error else product[:0]
+        return product[first:].reshape(self.n_utilities, self.n_designs, product.shape[-1])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,41 +61,34 @@ class Table(Layout):
     """A block that is held."""
 
     points: Points
-    rows: Tensor  # [(Y + 1 or 2) J, P], or fewer of which these are mixed
-    mix: Tensor | None = None  # [(Y + 1 or 2) J, k]
+    rows: Tensor  # [(Y + 1 + U) J, P]
 
     @property
     def size(self) -> int:
         """Numbers held."""
-        return self.rows.numel() + (0 if self.mix is None else self.mix.numel())
+        return self.rows.numel()
 
     def times(self, x: Tensor) -> Tensor:
         """The matrix times x [P, c]."""
-        return self.mixed(self.rows @ x)
+        return self.rows @ x
 
-    def mixed(self, product: Tensor) -> Tensor:
-        """What the matrix times something is, from what the rows held times that are."""
-        return product if self.mix is None else self.mix @ product
-
-    def worth(self) -> Tensor:
-        """E[U | θ, ξ]: [J, P], empty without a utility."""
-        return self.utilities(self.rows) if self.mix is None else self.utilities(self.mix) @ self.rows
+    def by_part(self, weights: Tensor) -> Tensor:
+        """The matrix times the weights [P] of each sixteenth of the points: [(Y + 1 + U) J, 16]."""
+        parts = self.rows.unflatten(1, (N_PARTS, -1)).transpose(0, 1)  # type: ignore[no-untyped-call]
+        return torch.bmm(parts, weights.reshape(N_PARTS, -1, 1))[..., 0].mT
 
     def by_group(self, columns: Tensor) -> Tensor:
-        """The matrix times columns of weights [P, c] within each group of equal targets: [(Y + 1 or 2) J, G, c]."""
+        """The matrix times columns of weights [P, c] within each group of equal targets: [(Y + 1 + U) J, G, c]."""
         points = self.points
         assert points.groups is not None
         order = points.group_order
         if order is None:
-            found = grouped(self.rows, columns, points.groups, points.n_groups)
-        else:
-            found = grouped(self.rows[:, order], columns[order], points.groups[order], points.n_groups)
-        return self.mixed(found.flatten(1)).unflatten(1, found.shape[1:])  # type: ignore[no-untyped-call, no-any-return]
+            return grouped(self.rows, columns, points.groups, points.n_groups)
+        return grouped(self.rows[:, order], columns[order], points.groups[order], points.n_groups)
 
     @property
     def probs(self) -> Tensor:
-        """p(y | θ, ξ) where nothing is left out or mixed: [Y, J, P]."""
-        assert self.mix is None
+        """p(y | θ, ξ) where nothing is left out: [Y, J, P]."""
         assert not self.is_closed
         return self.outcomes(self.rows)
 
@@ -122,8 +107,13 @@ class Stream(Layout):
         """The matrix times columns of weights x [P, c], up to DROPPED of their sum."""
         return torch.stack([self._at(some) @ x[some] for some in self._slices(_weighty(x))]).sum(0)
 
+    def by_part(self, weights: Tensor) -> Tensor:
+        """The matrix times the weights [P] of each sixteenth of the points: [(Y + 1 + U) J, 16]."""
+        part = torch.arange(len(weights)) * N_PARTS // len(weights)
+        return self.times(weights[:, None] * (part[:, None] == torch.arange(N_PARTS)))
+
     def by_group(self, columns: Tensor) -> Tensor:
-        """The matrix times columns of weights [P, c] within each group of equal targets: [(Y + 1 or 2) J, G, c]."""
+        """The matrix times columns of weights [P, c] within each group of equal targets: [(Y + 1 + U) J, G, c]."""
         points = self.points
         assert points.groups is not None
         some, order = _weighty(columns), points.group_order
@@ -134,12 +124,6 @@ class Stream(Layout):
         return sum(  # type: ignore[return-value]
             grouped(self._at(part), columns[part], points.groups[part], points.n_groups) for part in self._slices(some)
         )
-
-    def worth(self) -> Tensor:
-        """E[U | θ, ξ]: [J, P], empty without a utility."""
-        if not self.has_utility:
-            return torch.empty(0, 0, dtype=torch.float64)
-        return torch.cat([self.utilities(self._at(some)) for some in self._slices(torch.arange(self.points.n))], 1)
 
     def _slices(self, some: Tensor) -> Sequence[Tensor]:
         stride = max(1, CHUNK // (self.n_designs * (self.n_outcomes + 1)))
@@ -162,9 +146,6 @@ def grouped(rows: Tensor, columns: Tensor, groups: Tensor, n_groups: int) -> Ten
         size = int(sizes[0])
         apart = rows.unflatten(1, (-1, size)).transpose(0, 1)  # type: ignore[no-untyped-call]
         sums = torch.bmm(apart, columns.reshape(-1, size, n_columns)).transpose(0, 1)
-    elif rows.requires_grad:
-        terms = rows[..., None] * columns
-        return torch.zeros(n_rows, n_groups, n_columns, dtype=torch.float64).index_add(1, groups, terms)
     else:
         starts = (sizes.cumsum(0) - sizes).numpy()
         parts = [np.add.reduceat(rows.numpy() * w, starts, axis=1) for w in columns.mT.numpy()]
@@ -195,6 +176,8 @@ class Placed:
     arguments: Sequence[Arguments]  # [J, P] each
     undefined: Tensor | None  # [J, P]
     nodes: Nodes
+    shifts: Tensor  # [P] of nodes over which a utility is averaged
+    n_shifted: int  # of those nodes
 
     def at(self, some: Tensor, n_points: int) -> "Placed":
         """The same at some of the points, by number."""
@@ -205,11 +188,13 @@ class Placed:
             ],
             undefined=None if self.undefined is None else self.undefined[:, some],
             nodes=self.nodes,
+            shifts=self.shifts[some],
+            n_shifted=self.n_shifted,
         )
 
 
 def build(model: Model, points: Points, rows: Tensor, by: Placement | None = None) -> Table:
-    """One block; differentiable in the designs (nodes stay where they are)."""
+    """One block."""
     placed = _placed(model, points, rows, by)
     made = filled(model, points.values, rows, placed)
     return Table(points=points, rows=made, **_layout(model, placed, rows))
@@ -224,17 +209,22 @@ def _placed(model: Model, points: Points, rows: Tensor, by: Placement | None) ->
     """With nodes by the prior unless it is said by what: a table that is kept must not depend on observations."""
     arguments, undefined = arguments_at(model, points, rows)
     nodes = place_nodes(model, arguments, by or Placement(log_mass=points.log_prior), len(rows))
-    return Placed(arguments=arguments, undefined=undefined, nodes=nodes)
+    return Placed(
+        arguments=arguments,
+        undefined=undefined,
+        nodes=nodes,
+        shifts=shifts(points),
+        n_shifted=n_nodes(model, points),
+    )
 
 
 def _layout(model: Model, placed: Placed, rows: Tensor) -> dict[str, Any]:
     nodes = placed.nodes
-    has_error = model.utility is not None and nodes.integrated is not None and not rows.requires_grad
+    is_shifted = nodes.integrated is not None
     return {
         "n_outcomes": len(nodes.coordinates),
         "n_designs": len(rows),
-        "has_utility": model.utility is not None,
-        "has_error": has_error,
+        "n_utilities": 0 if model.utility is None else N_ROWS if is_shifted else 1,
         "node_weights": nodes.weights,
         "is_complete": nodes.is_complete,
         "sums_to_one": nodes.is_complete and nodes.weights is None and placed.undefined is None,
@@ -242,7 +232,7 @@ def _layout(model: Model, placed: Placed, rows: Tensor) -> dict[str, Any]:
 
 
 def filled(model: Model, theta: Mapping[str, Tensor], rows: Tensor, placed: Placed) -> Tensor:
-    """The rows of a block at designs [J, D] and points θ [P]: [(Y + 1 or 2) J, P]."""
+    """The rows of a block at designs [J, D] and points θ [P]: [(Y + 1 + U) J, P]."""
     check()
     nodes, undefined = placed.nodes, placed.undefined
     n_points = next(iter(theta.values())).shape[0]
@@ -265,20 +255,12 @@ def filled(model: Model, theta: Mapping[str, Tensor], rows: Tensor, placed: Plac
     if undefined is not None:  # a sliver of the prior: leaves no trace beyond its mass
         p, entropy = torch.where(undefined, 0.0, p), torch.where(undefined, 0.0, entropy)
     parts = [p.reshape(-1, n_points), entropy]
-    if nodes.integrated is not None and integrates(model, nodes.integrated) and not rows.requires_grad:
-        worths = expected(model, theta, rows, placed.arguments, nodes.integrated)
-        parts += [part if undefined is None else torch.where(undefined, 0.0, part) for part in worths]
+    if model.utility is not None and nodes.integrated is not None:
+        utility = expected(model, theta, rows, placed.arguments, nodes.integrated, placed.shifts, placed.n_shifted)
+        parts.append((utility if undefined is None else torch.where(undefined, 0.0, utility)).flatten(0, 1))
     elif model.utility is not None:
-        parts += _utility(model, theta, rows, nodes, p)
+        parts.append(_utility(model, theta, rows, nodes, p))
     return torch.cat(parts)
-
-
-def worth_at(model: Model, points: Points, rows: Tensor) -> Tensor:
-    """E[U | θ, ξ] alone, where one of the outcomes is continuous: [J, P]."""
-    arguments, undefined = arguments_at(model, points, rows)
-    (integrated,) = (i for i, variable in enumerate(model.outcomes) if not variable.family.is_discrete)
-    worth, _ = expected(model, points.values, rows, arguments, integrated)
-    return worth if undefined is None else torch.where(undefined, 0.0, worth)
 
 
 def arguments_at(model: Model, points: Points, rows: Tensor) -> tuple[Sequence[Arguments], Tensor | None]:
@@ -305,28 +287,12 @@ def arguments_at(model: Model, points: Points, rows: Tensor) -> tuple[Sequence[A
     return cleaned, undefined
 
 
-def _utility(model: Model, theta: Mapping[str, Tensor], rows: Tensor, nodes: Nodes, p: Tensor) -> list[Tensor]:
-    """E[U(θ, ξ, y) | θ, ξ] as the sum over the nodes, with gradients, and of counts too many to be summed one by one
-    about how far it may be off, without: [J, P] each."""
+def _utility(model: Model, theta: Mapping[str, Tensor], rows: Tensor, nodes: Nodes, p: Tensor) -> Tensor:
+    """E[U(θ, ξ, y) | θ, ξ] as the sum over the nodes: [J, P]."""
     assert model.utility is not None
     values = model.values(theta, rows[:, None, :])
     for i, variable in enumerate(model.outcomes):
         y = nodes.coordinates[..., i, None]
         values[variable.name] = y if variable.family.is_discrete else variable.family.outcome(y)
-    worth = model.utility(values).expand(p.shape)
-    terms = torch.where(p > 0, p * worth, 0.0)
-    if nodes.weights is None or nodes.integrated is None:
-        return [terms.sum(0)]
-    weights = nodes.weights[..., None]
-    total = (terms * weights).sum(0)
-    if rows.requires_grad:
-        return [total]
-    error = torch.zeros_like(total)
-    name, share = model.outcomes[nodes.integrated].name, p * weights
-    for switch in model.utility.switches:
-        if name in switch.names:  # a jump may lie anywhere between two nodes
-            is_up = switch.run(values).expand(p.shape) > 0
-            is_passed = (is_up[1:] != is_up[:-1]) & (share[1:] + share[:-1] > 0)
-            rise = (worth[1:] - worth[:-1]).abs() * torch.maximum(share[1:], share[:-1]).abs()
-            error = error + torch.where(is_passed, rise, 0.0).sum(0)
-    return [total, error]
+    terms = torch.where(p > 0, p * model.utility(values).expand(p.shape), 0.0)
+    return (terms if nodes.weights is None else terms * nodes.weights[..., None]).sum(0)

@@ -7,22 +7,22 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from bensemble_core.design.belief.belief import PointBelief
-from bensemble_core.design.belief.infer import infer
+from bensemble_core.design.belief.gaussian import GaussianBelief
+from bensemble_core.design.belief.infer import grid_belief
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import Array
-from bensemble_core.design.information.accuracy import resolving, sharpened
-from bensemble_core.design.information.batch import Batch, conditional, empty, joined
+from bensemble_core.design.information.accuracy import sharpened
+from bensemble_core.design.information.batch import Batch, CellBatch, conditional, empty, joined
 from bensemble_core.design.information.eig import Estimates
-from bensemble_core.design.information.shelf import is_kept, n_outcomes
+from bensemble_core.design.information.shelf import is_kept, method_of, n_outcomes
 from bensemble_core.design.information.tables import Method
-from bensemble_core.design.search.search import refine, starts, with_corners
+from bensemble_core.design.search.search import Search, starts, with_corners
 from bensemble_core.design.spec.expressions import parse
-from bensemble_core.design.spec.model import Event
+from bensemble_core.design.spec.model import Event, Model
 from bensemble_core.design.spec.spaces import Row
 from bensemble_core.design.spec.spec import Spec
 from bensemble_core.errors import InvalidData, NotFinite
@@ -30,11 +30,13 @@ from bensemble_core.randomness import derive
 
 N_COMPARED = 8  # designs at least that are compared from all points, after a look from fewer
 NEAR = 0.2  # share of the range of the scores: those as near to the best are compared, too
-ROUGH = 1e-3  # relative error of the best score beyond which the contenders are compared on finer grids
+ROUGH = 1e-2  # relative error of the best score beyond which the contenders are compared on finer grids
+SHARP = 1e-3  # relative error down to which they are, and between two views of what is searched
 LIGHT = 1e-12  # weight of a point beside the greatest, without which a first look does
 MUCH = 0.5  # of the best's information, below which a design ties with it no more, however rough the estimates
 N_JUDGED = 4  # designs by which is judged from how many points to climb
 N_FINER = 2  # grids of half the spacing each that may be climbed on
+N_CLOSELY = 64  # designs by cells that are looked at closely
 CLIMBED = 300_000  # points × outcomes that are affordable in a climb
 Reason = Literal["best", "tie", "random"]
 
@@ -80,39 +82,39 @@ class Request:
     excluded: frozenset[Row] = frozenset()
     n_prior: int = 0  # the first so many events only inform: they are no rounds of this experiment
 
+    @property
+    def run(self) -> list[Row]:
+        """Designs of this experiment that were run or are pending."""
+        return [row for row, _ in self.events[self.n_prior :]] + list(self.pending)
 
-def choose(spec: Spec, batch: Batch, request: Request, memory: Memory, count: int) -> list[Proposal]:
+
+def choose(spec: Spec, batch: Batch | CellBatch, request: Request, memory: Memory, count: int) -> list[Proposal]:
     """Greedy picks from a batch that holds the pending designs; fewer than `count` when no more can be afforded."""
-    run = [row for row, _ in request.events[request.n_prior :]] + list(request.pending)
+    run = request.run
     found: list[Proposal] = []
     for pick in range(count):
         turn = len(request.events) + len(request.pending) + pick
         candidates = _candidates(spec, batch, request, memory)
         scores = _allowed(spec, candidates, request, run)
-        best = int(scores.argmax())
-        if scores[best] == -math.inf:
+        if scores.max() == -math.inf:
             break
-        chosen, reason = _pick(spec, candidates, scores, best, run, turn)
-        second = _second(spec, candidates, scores, chosen, run, turn)
-        proposal, row = _proposal(spec, batch, candidates, chosen, second, reason)
-        if spec.seeks_information:
-            proposal = replace(proposal, max_eig=_most(candidates, scores))
+        chosen, reason = _pick(spec, candidates, scores, run, turn)
+        proposal = _proposal(spec, batch, candidates, scores, chosen, reason, run, turn)
         found.append(proposal)
-        run.append(row)
+        run.append(tuple(candidates.rows[chosen].tolist()))
         if pick + 1 < count:
-            batch = joined(spec.model, batch, row, memory, seed=spec.select.seed)
+            batch = joined(spec.model, batch, run[-1], memory, seed=spec.select.seed)
     return found
 
 
-def max_eig(spec: Spec, batch: Batch, request: Request, memory: Memory) -> float | None:
+def max_eig(spec: Spec, batch: Batch | CellBatch, request: Request, memory: Memory) -> float | None:
     """The most information that any allowed design promises, whatever it costs and by whichever rule designs are
     chosen; None if none was found. Within a budget the search is for what is cheap as well."""
     model = spec.model if spec.budget < math.inf else replace(spec.model, cost=parse(1, degrees={}, pointer=""))
     plain = replace(spec, model=model, select=replace(spec.select, rule="argmax"))
     candidates = _candidates(plain, batch, request, memory)
     candidates = replace(candidates, costs=spec.model.costs(candidates.rows).numpy())
-    run = [row for row, _ in request.events[request.n_prior :]] + list(request.pending)
-    return _most(candidates, _allowed(spec, candidates, request, run))
+    return _most(candidates, _allowed(spec, candidates, request, request.run))
 
 
 def _most(candidates: "_Candidates", scores: Array) -> float | None:
@@ -132,51 +134,77 @@ class _Candidates:
     se: Array  # [J] of the scores
 
 
-def _candidates(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _Candidates:
+def _candidates(spec: Spec, batch: Batch | CellBatch, request: Request, memory: Memory) -> _Candidates:
     model, seed = spec.model, spec.select.seed
+    if isinstance(batch, CellBatch):
+        return _precise(spec, batch, request, memory)
     if model.space.is_listed:
         return _sharp(spec, batch, request, _listed(spec, batch, request, memory), memory)
     rows = starts(model.space, seed, request.fixed)
     if spec.select.rule == "random":
         return _scored(spec, batch, rows, memory)
     rows = with_corners(model.space, rows, request.fixed)
-    # a first look and the climb on fewer points; what they find is compared on all of them
-    rough, finer = batch.thinned(), None
-    if not model.has_smooth_utility and batch.is_empty:
-        finer = resolving(model, request.events, rows, memory, seed=seed)
-        if finer is not None:  # a utility that is sharp beside the grid would be climbed in its teeth
-            batch = empty(model, finer)
-            rough = empty(model, finer.only(finer.weights > LIGHT * finer.weights.max()))
-    first = _scored(spec, rough, rows, memory)
-    eyes = rough if finer is not None else _eyes(spec, batch, request, rough, first, memory)
-    climbed = refine(model, eyes, rows, torch.as_tensor(first.scores), memory, fixed=request.fixed, seed=seed)
+    first = _scored(spec, batch.thinned(), rows, memory)
+    view = _view(spec, batch, request, first, memory)
+    search = Search(
+        model=model,
+        value=lambda some: conditional(model, view, some, memory, seed=seed).worth,
+        fixed=request.fixed,
+        is_sampled=_is_sampled(model, view, rows, memory),
+    )
     # where a first look from few points has no slope, or one of its own making, no climb leads to a corner
-    finalists = with_corners(model.space, climbed, request.fixed)
+    finalists = with_corners(model.space, search.refined(rows, first.scores), request.fixed)
     return _sharp(spec, batch, request, _scored(spec, batch, finalists, memory), memory)
 
 
-def _eyes(spec: Spec, batch: Batch, request: Request, rough: Batch, first: _Candidates, memory: Memory) -> Batch:
+def _precise(spec: Spec, batch: CellBatch, request: Request, memory: Memory) -> _Candidates:
+    """Candidates by cells: those that look best at the widest spacing are looked at closely."""
+    model = spec.model
+
+    def rough(rows: Tensor) -> Array:
+        return batch.rough(model, rows, memory)
+
+    if not model.space.is_listed:
+        rows = with_corners(model.space, starts(model.space, spec.select.seed, request.fixed), request.fixed)
+        if spec.select.rule != "random":
+            search = Search(model=model, value=rough, fixed=request.fixed)
+            rows = with_corners(model.space, search.refined(rows, search.worth(rows)), request.fixed)
+        return _scored(spec, batch, rows, memory)
+    rows = model.space.all()
+    if spec.select.rule == "random" or len(rows) <= N_CLOSELY:
+        return _scored(spec, batch, rows, memory)
+    found = rough(rows)
+    places = np.sort(np.argsort(-found / model.listed_costs, kind="stable")[:N_CLOSELY])
+    close = conditional(model, batch, rows[torch.from_numpy(places)], memory, seed=spec.select.seed)
+    error = float(np.abs(close.eig - found[places]).max()) + float(close.se.max())
+    others = replace(close, eig=found, se=np.full(len(rows), error), too_coarse=np.zeros(len(rows), dtype=np.bool_))
+    return _valued(spec, rows, others.with_some(places, close))
+
+
+def _is_sampled(model: Model, batch: Batch, rows: Tensor, memory: Memory) -> bool:
+    """Whether values are bounds by sampling, which have steps."""
+    if isinstance(batch.belief, GaussianBelief) or batch.columns is not None:
+        return False
+    return method_of(model, batch.belief.points, rows[:1], memory) == "bounds"
+
+
+def _view(spec: Spec, batch: Batch, request: Request, first: _Candidates, memory: Memory) -> Batch:
     """The batch as seen from so many points that the best designs of a first look are worth the same on more of them:
     between too few points a climb is led to where the points happen to lie. No more than can be afforded."""
-    model = spec.model
+    model, seen = spec.model, batch.thinned()
     if not isinstance(batch.belief, PointBelief) or batch.belief.method != "grid":
-        return rough
+        return seen
     best = np.argsort(-first.scores, kind="stable")[:N_JUDGED]
-    rows = first.rows[torch.from_numpy(best)]
-    seen, scores = rough, first.scores[best]
+    rows, scores = first.rows[torch.from_numpy(best)], first.scores[best]
     for level in range(1 + N_FINER * batch.is_empty):
-        if level:
-            belief = infer(model, request.events, memory, seed=spec.select.seed, level=level)
-            assert isinstance(belief, PointBelief)
-            finer = empty(model, belief).weighty()
-        else:
-            finer = batch.weighty()
+        finer = batch if not level else empty(model, grid_belief(model, request.events, memory, level=level))
+        finer = finer.weighty()
         assert isinstance(finer.belief, PointBelief)
         points = finer.belief.points
-        if points.n > CLIMBED or points.n * n_outcomes(model, points, rows[:1]) > CLIMBED:
+        if points.n * n_outcomes(model, points, rows[:1]) > CLIMBED:
             break
         there = _scored(spec, finer, rows, memory).scores
-        if (np.abs(there - scores) <= ROUGH * np.abs(there).max()).all():
+        if (np.abs(there - scores) <= SHARP * np.abs(there).max()).all():
             break
         seen, scores = finer, there
     return seen
@@ -185,18 +213,17 @@ def _eyes(spec: Spec, batch: Batch, request: Request, rough: Batch, first: _Cand
 def _listed(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _Candidates:
     """All designs of a list. Where their table on a grid is too large to be kept, a look at every second point along
     each axis tells which may be the best, and only those are looked at from all points."""
-    model, seed = spec.model, spec.select.seed
-    rows, costs = model.space.all(), model.listed_costs
+    model, seed, rows = spec.model, spec.select.seed, spec.model.space.all()
     if not _is_screened(spec, batch, request, rows):
-        return _valued(rows, costs, conditional(model, batch, rows, memory, seed=seed))
+        return _scored(spec, batch, rows, memory)
     found = conditional(model, batch.thinned(), rows.clone(), memory, seed=seed)
-    scores = _valued(rows, costs, found).scores
+    scores = _valued(spec, rows, found).scores
     least = scores.max() - NEAR * (scores.max() - scores[scores > -math.inf].min())
     places = (scores >= min(least, np.partition(scores, -N_COMPARED)[-N_COMPARED])).nonzero()[0]
     close = conditional(model, batch, rows[torch.from_numpy(places)], memory, seed=seed)
     change = close.worth - found.worth[places]
     error = float(np.abs(change[np.isfinite(change)]).max(initial=0.0))  # of a look from fewer points
-    return _valued(rows, costs, replace(found, se=np.maximum(found.se, error)).with_some(places, close))
+    return _valued(spec, rows, replace(found, se=np.maximum(found.se, error)).with_some(places, close))
 
 
 def _is_screened(spec: Spec, batch: Batch, request: Request, rows: Tensor) -> bool:
@@ -214,48 +241,53 @@ def _is_free(spec: Spec, request: Request) -> bool:
     return not (request.fixed or request.excluded or is_bound)
 
 
-def _scored(spec: Spec, batch: Batch, rows: Tensor, memory: Memory) -> _Candidates:
-    costs = spec.model.costs(rows).numpy()
-    return _valued(rows, costs, conditional(spec.model, batch, rows, memory, seed=spec.select.seed))
+def _scored(spec: Spec, batch: Batch | CellBatch, rows: Tensor, memory: Memory) -> _Candidates:
+    return _valued(spec, rows, conditional(spec.model, batch, rows, memory, seed=spec.select.seed))
 
 
-def _valued(rows: Tensor, costs: Array, found: Estimates) -> _Candidates:
+def _valued(spec: Spec, rows: Tensor, found: Estimates) -> _Candidates:
     """With a score of −inf where an estimate is not finite: such a design is not to be proposed."""
-    worth = found.worth
-    is_known = np.isfinite(worth) & np.isfinite(found.se)
+    is_known = np.isfinite(found.worth) & np.isfinite(found.se)
     if not is_known.any():
         raise NotFinite(
             "no design has an estimate that is finite: arguments of the outcome are too extreme somewhere within the "
             "prior; narrow the prior, or clip() what overflows"
         )
-    if is_known.all():
-        return _Candidates(rows=rows, costs=costs, estimates=found, scores=worth / costs, se=found.se / costs)
-    scores, se = np.where(is_known, worth / costs, -math.inf), np.where(is_known, found.se / costs, 0.0)
-    return _Candidates(rows=rows, costs=costs, estimates=found, scores=scores, se=se)
+    costs = spec.model.listed_costs if spec.model.space.is_listed else spec.model.costs(rows).numpy()
+    return _Candidates(
+        rows=rows,
+        costs=costs,
+        estimates=found,
+        scores=np.where(is_known, found.worth / costs, -math.inf),
+        se=np.where(is_known, found.se / costs, 0.0),
+    )
 
 
 def _sharp(spec: Spec, batch: Batch, request: Request, found: _Candidates, memory: Memory) -> _Candidates:
     """The same with those that may be the best estimated as exactly as can be. Any may be of which the grid is too
     coarse to tell."""
-    best = int(found.scores.argmax())
+    best, is_coarse = int(found.scores.argmax()), found.estimates.too_coarse
     if not batch.is_empty or spec.select.rule == "random":
         return found
-    is_coarse = found.estimates.too_coarse
-    if found.se[best] <= ROUGH * abs(found.scores[best]) and not is_coarse.any():
-        return found
     contenders = (found.scores + 3 * found.se >= (found.scores - 3 * found.se).max()) | is_coarse
-    if contenders.sum() == 1 and not is_coarse.any():
+    is_sure = found.se[best] <= ROUGH * abs(found.scores[best]) or contenders.sum() == 1
+    if is_sure and not is_coarse.any():
         return found
-    estimates = sharpened(
-        spec.model,
-        request.events,
+    seed, estimates = spec.select.seed, found.estimates
+    return _valued(
+        spec,
         found.rows,
-        found.estimates,
-        memory,
-        contenders,
-        seed=spec.select.seed,
+        sharpened(
+            spec.model,
+            request.events,
+            found.rows,
+            estimates,
+            memory,
+            contenders,
+            seed=seed,
+            tolerance=SHARP * abs(float(found.scores[best] * found.costs[best])),
+        ),
     )
-    return _valued(found.rows, found.costs, estimates)
 
 
 def _allowed(spec: Spec, candidates: _Candidates, request: Request, run: Sequence[Row]) -> Array:
@@ -264,62 +296,48 @@ def _allowed(spec: Spec, candidates: _Candidates, request: Request, run: Sequenc
     if _is_free(spec, request):
         return candidates.scores
     rows = candidates.rows.numpy()
-    wrong: list[npt.NDArray[np.bool_]] = []
+    is_wrong = np.zeros(len(rows), dtype=np.bool_)
     for i, name in enumerate(spec.model.space.names):
         if name in request.fixed:
-            wrong.append(rows[:, i] != request.fixed[name])
-    if wrong and np.logical_or.reduce(wrong).all():
+            is_wrong |= rows[:, i] != request.fixed[name]
+    if is_wrong.all():
         raise InvalidData(f"no design has the fixed values {dict(request.fixed)}; fix others, or fewer")
-    worn = set(request.excluded)
-    if spec.select.max_repeats is not None:
-        worn |= {row for row, times in Counter(run).items() if times >= spec.select.max_repeats}
-    wrong += [(rows == np.array(row)).all(1) for row in worn]
+    most = math.inf if spec.select.max_repeats is None else spec.select.max_repeats
+    for row in request.excluded | {row for row, times in Counter(run).items() if times >= most}:
+        is_wrong |= (rows == np.array(row)).all(1)
     if spec.budget < math.inf:
-        wrong.append(candidates.costs > spec.budget - spec.model.spent(Counter(run)) + 1e-9)
-    return np.where(np.logical_or.reduce(wrong), -math.inf, candidates.scores) if wrong else candidates.scores
+        is_wrong |= candidates.costs > spec.budget - spec.model.spent(Counter(run)) + 1e-9
+    return np.where(is_wrong, -math.inf, candidates.scores)
 
 
-def _pick(
-    spec: Spec, candidates: _Candidates, scores: Array, best: int, run: Sequence[Row], turn: int
-) -> tuple[int, Reason]:
+def _pick(spec: Spec, candidates: _Candidates, scores: Array, run: Sequence[Row], turn: int) -> tuple[int, Reason]:
     """The number of the chosen row. Ties go to the least used, and among those by the seed."""
     select = spec.select
     if select.rule == "random" or (select.epsilon > 0 and _uniform(select.seed, turn, 0) < select.epsilon):
         places = (scores > -math.inf).nonzero()[0]
         return int(places[int(_uniform(select.seed, turn, 1) * len(places))]), "random"
-    chosen = _leading(spec, candidates, scores, best, run, turn, 2)
-    return chosen, "best" if chosen == best else "tie"
+    chosen = _leading(spec, candidates, scores, run, turn, 2)
+    return chosen, "best" if chosen == scores.argmax() else "tie"
 
 
-def _second(
-    spec: Spec, candidates: _Candidates, scores: Array, chosen: int, run: Sequence[Row], turn: int
-) -> int | None:
-    """The number of the row that would be chosen if `chosen` were not there, by the same rule; None without any."""
-    others = scores.copy()
-    others[chosen] = -math.inf  # no two rows are the same
-    best = int(others.argmax())
-    if others[best] == -math.inf:
-        return None
-    return _leading(spec, candidates, others, best, run, turn, 3)
-
-
-def _leading(spec: Spec, candidates: _Candidates, scores: Array, best: int, run: Sequence[Row], *path: int) -> int:
+def _leading(spec: Spec, candidates: _Candidates, scores: Array, run: Sequence[Row], *path: int) -> int:
     """The best, or of those that can't be told from it the least used, and among those one by the seed.
 
     Two designs can't be told apart if they differ by at most tie_tol, or by 2 se of the one that is known better: what
     is surely far below does not tie with something that hardly anything is known of. Where that is all there is, a
     design of less than MUCH of the best's information still does not. An error that is not stated makes no tie.
     """
+    best = int(scores.argmax())
     se = np.where(candidates.estimates.too_coarse, 0.0, candidates.se)
     error = 2 * np.minimum(se, se[best])
     if candidates.estimates.utility is None:
         error = np.minimum(error, (1 - MUCH) * scores[best])
-    ties = (scores >= scores[best] - np.maximum(spec.select.tie_tol, error)).nonzero()[0]
+    ties = (scores >= scores[best] - np.maximum(spec.select.tie_tol, error)).nonzero()[0].tolist()
     if len(ties) == 1:
         return best
     used = Counter(run)
-    counts = [used[tuple(candidates.rows[place].tolist())] for place in ties.tolist()]
-    fresh: list[int] = [place for place, n in zip(ties.tolist(), counts, strict=True) if n == min(counts)]
+    counts = [used[tuple(candidates.rows[place].tolist())] for place in ties]
+    fresh: list[int] = [place for place, n in zip(ties, counts, strict=True) if n == min(counts)]
     return fresh[int(_uniform(spec.select.seed, *path) * len(fresh))]
 
 
@@ -330,32 +348,36 @@ def _uniform(seed: int, *path: int) -> float:
 
 def _proposal(
     spec: Spec,
-    batch: Batch,
+    batch: Batch | CellBatch,
     candidates: _Candidates,
+    scores: Array,
     chosen: int,
-    second: int | None,
     reason: Reason,
-) -> tuple[Proposal, Row]:
-    decode, found = spec.model.space.decode, candidates.estimates
-    rows, eigs = candidates.rows.numpy(), found.eig
-    runner_up = None
-    if second is not None:
-        runner_up = RunnerUp(
-            design=decode(rows[second].tolist()),
-            eig=float(eigs[second]),
-            se=found.told(second).se,
-            score=float(candidates.scores[second]),
-        )
-    eig = float(eigs[chosen])
-    proposal = Proposal(
-        design=decode(rows[chosen].tolist()),
-        eig=eig,
-        runner_up=runner_up,
-        score=float(candidates.scores[chosen]),
+    run: Sequence[Row],
+    turn: int,
+) -> Proposal:
+    """The chosen row, and what would be chosen by the same rule if it were not there."""
+    found = candidates.estimates
+
+    def stated(place: int) -> dict[str, Any]:
+        return {
+            "design": spec.model.space.decode(candidates.rows[place].tolist()),
+            "eig": float(found.eig[place]),
+            "se": found.told(place).se,
+            "score": float(candidates.scores[place]),
+        }
+
+    others = scores.copy()
+    others[chosen] = -math.inf  # no two rows are the same
+    has_others = others.max() > -math.inf
+    return Proposal(
+        **stated(chosen),
+        method=found.told(chosen).method,
+        note=found.told(chosen).note,
+        runner_up=RunnerUp(**stated(_leading(spec, candidates, others, run, turn, 3))) if has_others else None,
         cost=float(candidates.costs[chosen]),
-        joint_eig=batch.gain + eig,
+        joint_eig=batch.gain + float(found.eig[chosen]),
         reason=reason,
         utility=None if found.utility is None else float(found.utility[chosen]),
-        **found.told(chosen)._asdict(),
+        max_eig=_most(candidates, scores) if spec.seeks_information else None,
     )
-    return proposal, tuple(rows[chosen].tolist())

@@ -7,12 +7,11 @@ tower of powers is infinite at once instead of a long integer.
 """
 
 import ast
-import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import torch
@@ -38,14 +37,6 @@ _ZERO: Final = torch.zeros((), dtype=torch.float64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Switch:
-    """Something in an expression that jumps or bends where this changes sign, and the names that it depends on."""
-
-    names: frozenset[str]
-    run: Run
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Expression:
     """A checked expression: call it with named tensors that broadcast against each other."""
 
@@ -54,7 +45,6 @@ class Expression:
     degree: int  # in the parameters: 0 does not depend on them, 1 affine, 2 anything else
     is_truth: bool  # a comparison rather than a number
     run: Run
-    switches: tuple[Switch, ...] = ()
     margins: tuple[Run, ...] = ()  # of a comparison: numbers that are all at least 0 where it holds, for their slopes
 
     def __call__(self, values: Values) -> Tensor:
@@ -133,8 +123,7 @@ def parse(text: object, *, degrees: Mapping[str, int], pointer: str, truth: bool
     if not isinstance(text, str):
         raise InvalidSpec(f"expected a number or an expression, got {type(text).__name__}", pointer=pointer)
     names = _scan(text, degrees, pointer)
-    walk = _Walk(degrees=degrees, pointer=pointer)
-    node = walk.visit(_tree(text, pointer), 0)
+    node = _Walk(degrees=degrees, pointer=pointer).visit(_tree(text, pointer), 0)
     if node.is_truth != truth:
         raise InvalidSpec(
             "expected a comparison such as a + b <= 1, got a number"
@@ -149,7 +138,6 @@ def parse(text: object, *, degrees: Mapping[str, int], pointer: str, truth: bool
         degree=node.degree,
         is_truth=truth,
         run=node.run,
-        switches=tuple(walk.switches),
         margins=node.margins,
     )
 
@@ -242,19 +230,6 @@ def _tree(text: str, pointer: str) -> ast.expr:
     return tree
 
 
-def _difference(left: Run, right: Run) -> Run:
-    return lambda values: left(values) - right(values)
-
-
-# between which of n arguments a function that is not smooth decides; None stands for 0
-_DECIDED_BY: Final[dict[str, Callable[[int], Iterable[tuple[int, int | None]]]]] = {
-    "abs": lambda n: [(0, None)],
-    "min": lambda n: itertools.combinations(range(n), 2),
-    "max": lambda n: itertools.combinations(range(n), 2),
-    "clip": lambda n: [(0, 1), (0, 2)],
-}
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Node:
     run: Run
@@ -288,11 +263,6 @@ def _either(parts: list[tuple[Run, ...]]) -> tuple[Run, ...]:
 class _Walk:
     degrees: Mapping[str, int]
     pointer: str
-    switches: list[Switch] = field(default_factory=list)  # as they are found
-
-    def switch(self, nodes: Sequence[ast.expr], run: Run) -> None:
-        found = {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
-        self.switches.append(Switch(names=frozenset(found & self.degrees.keys()), run=run))
 
     def visit(self, node: ast.expr, depth: int) -> _Node:
         if depth > MAX_DEPTH:
@@ -388,7 +358,6 @@ class _Walk:
             raise self.refuse(node, f"{type(node.ops[0]).__name__} has no place here; there are < <= > >= == !=")
         compare = _COMPARISONS[type(node.ops[0])]
         left, right = self.number(node.left, depth), self.number(node.comparators[0], depth)
-        self.switch([node.left, node.comparators[0]], _difference(left.run, right.run))
         return _Node(
             run=lambda values: compare(left.run(values), right.run(values)),
             degree=2 * bool(left.degree or right.degree),
@@ -426,9 +395,5 @@ class _Walk:
             degree = max(choices)  # which of the two is chosen does not depend on the parameters
         else:
             degree = 2 * any(part.degree for part in parts)
-        for i, j in _DECIDED_BY[name](len(parts)) if name in _DECIDED_BY else ():
-            pair = [i] if j is None else [i, j]
-            decides = parts[i].run if j is None else _difference(parts[i].run, parts[j].run)
-            self.switch([node.args[k] for k in pair], decides)
         run = function.run
         return _Node(run=lambda values: run(*(part.run(values) for part in parts)), degree=degree)

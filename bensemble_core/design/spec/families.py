@@ -309,7 +309,7 @@ class Poisson(_Plain):
         return torch.as_tensor(stats.poisson.ppf(u.numpy(), rate.numpy())).clamp(min=0)
 
     def count(self, arguments: Arguments) -> int:
-        rate = float((arguments["rate"] if "rate" in arguments else arguments["log_rate"].exp()).max())
+        rate = float((arguments["rate"] if "rate" in arguments else arguments["log_rate"].exp()).detach().max())
         return _reach(rate, math.sqrt(rate), 1.0)
 
 

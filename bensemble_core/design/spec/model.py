@@ -1,9 +1,9 @@
 """A stated model: prior, designs, and p(y | θ, ξ) as families whose arguments are expressions."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +22,8 @@ from bensemble_core.errors import InvalidData, InvalidSpec
 Outcome: TypeAlias = Mapping[str, Any]
 Observation: TypeAlias = tuple[Mapping[str, Any], Outcome]
 Event: TypeAlias = tuple[Row, Row]  # an observation, checked: design and outcome as numbers, names sorted
+
+N_SEEN = 10_000  # designs and outcomes that are remembered as checked
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,12 +93,6 @@ class Model:
         return all(variable.family.is_discrete for variable in self.outcomes)
 
     @cached_property
-    def has_smooth_utility(self) -> bool:
-        """Whether the utility neither jumps nor bends at some value of a continuous outcome."""
-        names = {v.name for v in self.outcomes if not v.family.is_discrete}
-        return self.utility is None or not any(names & switch.names for switch in self.utility.switches)
-
-    @cached_property
     def is_linear_gaussian(self) -> bool:
         """Normal outcomes whose means are affine in the parameters and whose sds do not depend on them.
 
@@ -162,14 +158,36 @@ class Model:
             design, outcome = observation
         except (TypeError, ValueError):
             raise InvalidData("an observation is a pair (design, outcome)") from None
+        return self._row(design), self._outcome(outcome)
+
+    def events(self, observations: Sequence[Observation]) -> tuple[Event, ...]:
+        """Observations, checked: those seen lately are known by names, values and types, as True is not 1."""
+        row, outcome = self._seen
+        try:
+            return tuple([(row(**design), outcome(**found)) for design, found in observations])
+        except (TypeError, ValueError):  # no pairs, no dicts, or a value without a hash: to be told which
+            return tuple(self.event(observation) for observation in observations)
+
+    @cached_property
+    def _seen(self) -> tuple[Callable[..., Row], Callable[..., Row]]:
+        """Caches of `_row` and `_outcome`: with every round a client hands in all observations, nearly all known."""
+        remember = lru_cache(N_SEEN, typed=True)
+        return remember(lambda **design: self._row(design)), remember(lambda **outcome: self._outcome(outcome))
+
+    def _row(self, design: Mapping[str, Any]) -> Row:
+        """A design that was run, checked, with 0 for -0, which is the same key."""
+        row = self.space.encode(design)
+        for variable, x in zip(self.space.variables, row, strict=False):
+            variable.refuse_far(x)
+        return tuple(x + 0.0 for x in row)
+
+    def _outcome(self, outcome: Outcome) -> Row:
+        """An outcome, checked."""
         names = [variable.name for variable in self.outcomes]
         if not isinstance(outcome, Mapping) or set(outcome) != set(names):
             came = ", ".join(map(str, outcome)) if isinstance(outcome, Mapping) else type(outcome).__name__
             raise InvalidData(f"an outcome has exactly the names {', '.join(names)}, got {came or 'none'}")
-        row = self.space.encode(design)
-        for variable, x in zip(self.space.variables, row, strict=False):
-            variable.refuse_far(x)
-        return row, tuple(v.encode(outcome[v.name]) for v in self.outcomes)
+        return tuple(v.encode(outcome[v.name]) + 0.0 for v in self.outcomes)
 
     @cached_property
     def listed_costs(self) -> npt.NDArray[np.float64]:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -66,7 +67,7 @@ class Variable:
         return (0.5 * x - 0.5 * self.low) / max(0.5 * self.high - 0.5 * self.low, 1e-300)
 
     def relaxed(self, u: Tensor) -> Tensor:
-        """[0, 1] -> a real number between low and high, differentiable."""
+        """[0, 1] -> a real number between low and high."""
         if self.is_log:
             return (math.log(self.low) + u * self._decades).exp()
         return 2 * (0.5 * self.low + u * (0.5 * self.high - 0.5 * self.low))  # high − low may be too large a number
@@ -148,6 +149,12 @@ class Space:
         for constraint in self.constraints:
             good = good & constraint(self.columns(rows))
         return good
+
+    def margins(self, rows: Tensor) -> npt.NDArray[np.float64]:
+        """Numbers that are all at least 0 where designs [J, D] satisfy the constraints: [J, C]."""
+        values = self.columns(rows)
+        found = [margin(values).expand(len(rows)) for constraint in self.constraints for margin in constraint.margins]
+        return torch.stack(found, 1).numpy() if found else np.empty((len(rows), 0))
 
     def columns(self, rows: Tensor) -> dict[str, Tensor]:
         """The variables of designs [..., D] by name."""

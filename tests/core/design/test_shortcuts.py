@@ -10,11 +10,11 @@ from scipy import special
 
 from bensemble_core.design import Experiment
 from bensemble_core.design.belief.belief import PointBelief, normalised
-from bensemble_core.design.belief.history import read_history
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import Frame, Points, home, moved
-from bensemble_core.design.information import shelf, skeleton, tables
+from bensemble_core.design.information import shelf, tables
 from bensemble_core.design.information.eig import estimate, gains, weight_columns
+from bensemble_core.design.spec.model import Model
 from bensemble_core.errors import InvalidData
 from tests.core.design.specs import DIGIT_SPAN, changed
 
@@ -79,64 +79,6 @@ def test_a_table_without_its_last_outcome_tells_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_the_skeleton_of_a_table_tells_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skeleton, "LARGE", 1)
-    monkeypatch.setattr(skeleton, "FIRST", 24)
-    found: list[skeleton.Skeleton | None] = []
-    whole = skeleton.skeleton
-
-    def noted(matrix: torch.Tensor) -> skeleton.Skeleton | None:
-        found.append(whole(matrix))
-        return found[-1]
-
-    monkeypatch.setattr(shelf, "skeleton", noted)
-    experiment = Experiment.from_spec(SPECS[name])
-    compared(experiment)
-    if name in ("counts", "a utility"):
-        assert found[0] is not None
-        pair = [{"x": -1.0}, {"x": 1.0}]
-        joint = experiment.propose(pending=pair)[0].joint_eig
-        monkeypatch.setattr(shelf, "skeleton", lambda matrix: None)
-        assert joint == pytest.approx(Experiment.from_spec(SPECS[name]).propose(pending=pair)[0].joint_eig, abs=1e-12)
-
-
-def test_a_skeleton_is_exact_or_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, t = torch.linspace(-3, 3, 900).double()[:, None], torch.linspace(-3, 3, 3000).double()
-    smooth = torch.sigmoid(x - t)
-    found = skeleton.skeleton(smooth)
-    assert found is not None
-    assert len(found.rows) < 40
-    assert float((found.mix @ found.rows - smooth).abs().max()) == found.error < 1e-12
-    again = skeleton.skeleton(smooth)
-    assert again is not None
-    assert torch.equal(again.mix, found.mix)
-    noise = torch.randn(900, 3000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert skeleton.skeleton(noise) is None
-    monkeypatch.setattr(skeleton, "NEGLIGIBLE", 1e-6)  # too few rows: the error shows, and they are not used
-    assert skeleton.skeleton(smooth) is None
-    assert skeleton.skeleton(smooth[:2]) is None
-
-
-def test_a_large_table_is_held_as_a_skeleton_and_its_error_is_stated() -> None:
-    spec = changed(
-        LISTED,
-        parameters={"t": {"dist": "grid", "values": np.linspace(-2, 2, 1000).tolist()}},
-        designs={"x": {"type": "list", "values": np.linspace(-2.5, 2.5, 1500).tolist()}},
-        outcome={"y": {"family": "bernoulli", "logit": "2 * (x - t)"}},
-    )
-    experiment = Experiment.from_spec(spec)
-    model, belief, memory = experiment.spec.model, belief_of(experiment), Memory()
-    (table,) = shelf.blocks(model, belief.points, model.space.all(), memory)
-    assert isinstance(table, tables.Table)
-    assert table.mix is not None
-    assert table.size < 1500 * 1000 / 5
-    assert 0 < table.error < 1e-12
-    eig, _ = plain(experiment, belief)
-    found = estimate(model, belief, model.space.all(), memory)
-    assert np.abs(found.eig - eig).max() < found.se.min() < 1e-10
-
-
-@pytest.mark.parametrize("name", SPECS)
 def test_a_table_made_in_slices_of_points_with_weight_tells_the_same(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,8 +139,6 @@ def test_sums_by_group_are_those_of_the_points_one_by_one(n_groups: int, size: i
     found = tables.grouped(rows, columns, groups, n_groups)
     expected = torch.zeros(7, n_groups, 3, dtype=torch.float64).index_add(1, groups, rows[..., None] * columns)
     torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
-    leaf = rows.clone().requires_grad_()
-    torch.testing.assert_close(tables.grouped(leaf, columns, groups, n_groups), expected, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("is_sorted", [True, False])
@@ -227,17 +167,33 @@ def test_a_table_averages_groups_whatever_the_order_of_its_points(is_sorted: boo
     torch.testing.assert_close(streamed, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_history_is_known_by_its_content() -> None:
-    model, memory = Experiment.from_spec(DIGIT_SPAN).spec.model, Memory()
-    observations: list[Any] = [({"xi": 5}, {"y": 1}), ({"xi": 7}, {"y": 0})]
-    first = read_history(model, observations, memory)
-    assert read_history(model, [({"xi": 5}, {"y": 1}), ({"xi": 7}, {"y": 0})], memory) is first
-    longer = read_history(model, [*observations, ({"xi": 6}, {"y": 1})], memory)
-    assert longer.numbers[:2] == first.numbers
-    assert tuple(longer) == (((5.0,), (1.0,)), ((7.0,), (0.0,)), ((6.0,), (1.0,)))
+def test_observations_are_known_by_their_content() -> None:
+    model = Experiment.from_spec(DIGIT_SPAN).spec.model
+    observations: list[Any] = [({"xi": 5}, {"y": 1}), ({"xi": 7.0}, {"y": False})]
+    assert model.events(observations) == (((5.0,), (1.0,)), ((7.0,), (0.0,)))
     observations[0][0]["xi"] = 6
-    assert read_history(model, observations, memory)[0] == ((6.0,), (1.0,))
-    assert read_history(model, observations[:1], memory).numbers != first.numbers[:1]
+    assert model.events(observations) == (((6.0,), (1.0,)), ((7.0,), (0.0,)))
+    for seen in (0.0, -0.0):
+        assert math.copysign(1, model.event(({"xi": seen}, {"y": 1}))[0][0]) == 1
+
+
+def test_one_more_observation_costs_its_own_likelihood_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = Experiment.from_spec(DIGIT_SPAN)
+    history: list[Any] = [({"xi": 5 + i % 4}, {"y": i % 2}) for i in range(20)]
+    experiment.posterior(history)
+    seen: list[Any] = []
+    whole = Model.log_likelihood
+
+    def noted(model: Model, theta: Any, event: Any) -> Any:
+        seen.append(event)
+        return whole(model, theta, event)
+
+    monkeypatch.setattr(Model, "log_likelihood", noted)
+    experiment.posterior([*history, ({"xi": 4}, {"y": 1})])
+    assert set(seen) == {((4.0,), (1.0,))}
+    seen.clear()
+    experiment.posterior(history)
+    assert not seen
 
 
 def test_what_is_refused_is_refused_whatever_was_seen_before() -> None:
@@ -251,6 +207,12 @@ def test_what_is_refused_is_refused_whatever_was_seen_before() -> None:
     )
     with pytest.raises(InvalidData, match="expected a finite number"):
         experiment.posterior([({"xi": np.int64(0)}, {"y": True})])
+    for wrong in ([0], {"a", "b"}, {}):
+        with pytest.raises(InvalidData, match="expected a finite number"):
+            experiment.posterior([({"xi": wrong}, {"y": True})])
+    for odd in ({1: 2}, [1], "xi", {"xi": 0, "self": 1}):
+        with pytest.raises(InvalidData, match="a design has exactly the names xi"):
+            experiment.posterior([({"xi": 1}, {"y": 1}), (odd, {"y": 1})])  # type: ignore[list-item]
     with pytest.raises(InvalidData, match="an observation is a pair"):
         experiment.posterior([5])  # type: ignore[list-item]
 

@@ -100,10 +100,11 @@ def test_a_correlated_posterior_in_three_dimensions_is_resolved() -> None:
     rng = np.random.default_rng(1)
     history = [({"x": float(x)}, {"y": float(0.3 - x + 0.1 * rng.standard_normal())}) for x in rng.uniform(0.5, 1, 25)]
     exact, found = Experiment.from_spec(spec).posterior(history), Experiment.from_spec(hidden).posterior(history)
-    np.testing.assert_allclose(found.covariance().numpy(), exact.covariance().numpy(), rtol=1e-3, atol=1e-5)
-    assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1e-3)
+    np.testing.assert_allclose(found.covariance().numpy(), exact.covariance().numpy(), rtol=0.03, atol=1e-3)
+    assert found.log_evidence == pytest.approx(exact.log_evidence, abs=5 * found.error)
+    assert found.error < 0.01
     for name in "abc":
-        assert found.mean[name] == pytest.approx(exact.mean[name], abs=1e-3)
+        assert found.mean[name] == pytest.approx(exact.mean[name], abs=0.01 * exact.sd[name])
         assert found.quantile(0.9, name) == pytest.approx(exact.quantile(0.9, name), abs=0.02 * exact.sd[name] + 1e-3)
 
 
@@ -132,8 +133,8 @@ def test_particles_reach_the_closed_form_and_do_not_care_for_order() -> None:
     assert other.log_evidence == pytest.approx(one.log_evidence, abs=6 * other.error + 0.05)
     assert other.error < 0.1
     again = Experiment.from_spec(five_parameters(mean + " + 0 * exp(a)")).posterior(history[::-1])
-    assert again.mean == other.mean
-    assert again.log_evidence == other.log_evidence
+    assert again.mean == pytest.approx(other.mean, rel=1e-9)  # sums of another order
+    assert again.log_evidence == pytest.approx(other.log_evidence, rel=1e-12)
 
 
 def test_the_conjugate_update_equals_the_textbook() -> None:

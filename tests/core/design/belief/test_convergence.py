@@ -76,9 +76,10 @@ def test_a_skewed_posterior_of_three_parameters_is_resolved() -> None:
     experiment = Experiment.from_spec(CATALOGUE["psychometric_probit_2afc"].spec)
     trials = [(0.15, 1), (0, 1), (-0.15, 0), (0.6, 1), (0.45, 1), (0.3, 1), (0.6, 1), (-0.3, 0)]
     belief = experiment.posterior([({"x": x}, {"y": y}) for x, y in trials])
-    assert belief.log_evidence == pytest.approx(-4.0272216, abs=2e-6)
-    assert belief.mean["slope"] == pytest.approx(2.42257, abs=2e-5)
-    assert belief.sd["threshold"] == pytest.approx(0.5388, abs=1e-4)
+    assert belief.log_evidence == pytest.approx(-4.0272216, abs=4 * belief.error)
+    assert belief.error < 0.01
+    assert belief.mean["slope"] == pytest.approx(2.42257, abs=0.01)
+    assert belief.sd["threshold"] == pytest.approx(0.5388, abs=0.005)
     assert not experiment.guards([({"x": x}, {"y": y}) for x, y in trials]).warnings
 
 

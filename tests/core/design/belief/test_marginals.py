@@ -31,12 +31,12 @@ def regression(k: int, *, is_correlated: bool = False, is_skewed: bool = False) 
     y = x @ np.full(k, 0.7) + 0.3 * rng.normal(size=4)
     spread = np.linalg.inv(np.linalg.inv(prior) + 4 * x.T @ x)
     belief = experiment.posterior([(design, {"y": math.exp(v)}) for design, v in zip(designs, y, strict=True)])
-    assert belief.method == "grid"
+    assert belief.method == ("grid" if k < 3 else "particles")
     return belief, 4 * spread @ x.T @ y, np.sqrt(spread.diagonal())
 
 
 @pytest.mark.parametrize("is_correlated", [False, True])
-@pytest.mark.parametrize(("k", "tolerance"), [(1, 1e-4), (2, 1e-3), (3, 1e-2)])
+@pytest.mark.parametrize(("k", "tolerance"), [(1, 2e-6), (2, 1e-4), (3, 4e-2)])
 def test_quantiles_and_intervals_equal_the_closed_form(k: int, tolerance: float, is_correlated: bool) -> None:
     belief, mean, sd = regression(k, is_correlated=is_correlated)
     for i in range(k):
@@ -44,10 +44,11 @@ def test_quantiles_and_intervals_equal_the_closed_form(k: int, tolerance: float,
             exact = mean[i] + sd[i] * stats.norm.ppf(q)
             assert belief.quantile(q, f"t{i}") == pytest.approx(exact, abs=tolerance * sd[i])
         ends = mean[i] + sd[i] * stats.norm.ppf([0.05, 0.95])
-        assert belief.hdi(0.9)[f"t{i}"] == pytest.approx(tuple(ends), abs=tolerance * sd[i])
+        width = 3 * tolerance if k == 3 else tolerance  # where an interval is shortest its length hardly changes
+        assert belief.hdi(0.9)[f"t{i}"] == pytest.approx(tuple(ends), abs=width * sd[i])
 
 
-@pytest.mark.parametrize(("k", "tolerance"), [(1, 1e-4), (2, 1e-3), (3, 1e-2)])
+@pytest.mark.parametrize(("k", "tolerance"), [(1, 2e-6), (2, 1e-4), (3, 4e-2)])
 def test_quantiles_of_skewed_and_correlated_parameters_equal_the_closed_form(k: int, tolerance: float) -> None:
     belief, mean, sd = regression(k, is_skewed=True)
     for i in range(k):
@@ -56,7 +57,7 @@ def test_quantiles_of_skewed_and_correlated_parameters_equal_the_closed_form(k: 
             assert math.log(belief.quantile(q, f"t{i}")) == pytest.approx(exact, abs=tolerance * sd[i])
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("k", [1, 2])
 def test_draws_from_a_grid_are_continuous_and_follow_the_posterior(k: int) -> None:
     belief, mean, sd = regression(k)
     drawn = belief.samples(40_000, seed=1)
@@ -89,6 +90,41 @@ def test_draws_keep_to_the_values_of_a_list_and_to_the_support_of_a_prior() -> N
     for q in (0.1, 0.5, 0.9):
         assert np.mean(drawn["rate"].numpy() <= belief.quantile(q, "rate")) == pytest.approx(q, abs=0.015)
     assert belief.samples(50, seed=3)["rate"].tolist() == belief.samples(50, seed=3)["rate"].tolist()
+
+
+def test_quantiles_intervals_and_draws_of_several_peaks_agree() -> None:
+    """Beside a sum over two million points: |sin 4t| = .5 at .131 + kπ/4 and .654 + kπ/4."""
+    spec = {
+        "parameters": {"t": {"dist": "uniform", "low": -1, "high": 2}},
+        "designs": {"x": {"type": "list", "values": [4]}},
+        "outcome": {"y": {"family": "normal", "mean": "sin(x * t) ** 2 + t / 40", "sd": 0.05}},
+    }
+    belief = Experiment.from_spec(spec).posterior([({"x": 4}, {"y": 0.26})])
+    t = np.linspace(-1, 2, 2_000_001)
+    below = np.cumsum(stats.norm.pdf(0.26, np.sin(4 * t) ** 2 + t / 40, 0.05))
+    below /= below[-1]
+    for q in (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
+        assert np.interp(belief.quantile(q, "t"), t, below) == pytest.approx(q, abs=1e-5)
+    drawn = belief.samples(40_000, seed=1)["t"].numpy()
+    assert stats.kstest(drawn, lambda x: np.interp(x, t, below)).statistic < 0.0097
+    low, high = belief.hdi(0.8)["t"]
+    ends = np.interp(np.linspace(0, 0.2, 100_001)[:, None] + [0, 0.8], below, t)
+    assert high - low == pytest.approx(float(np.diff(ends).min()), abs=1e-4)
+    at, density = belief.marginal("t", 2000)
+    assert np.interp(np.interp(at, t, below), below, np.gradient(below, t)) == pytest.approx(density, abs=0.02)
+
+
+def test_quantiles_and_draws_of_a_posterior_that_a_step_cuts_off_are_those_of_half_a_normal() -> None:
+    spec = {
+        "parameters": {"t": {"dist": "normal", "loc": 0, "scale": 1}},
+        "designs": {"x": {"type": "list", "values": [0.3]}},
+        "outcome": {"y": {"family": "bernoulli", "prob": "where(t > x, 0.999, 1e-9)"}},
+    }
+    belief = Experiment.from_spec(spec).posterior([({"x": 0.3}, {"y": 1})])
+    exact = stats.truncnorm(0.3, np.inf)
+    for q in (0.01, 0.3, 0.9):
+        assert belief.quantile(q, "t") == pytest.approx(float(exact.ppf(q)), abs=1e-2)
+    assert stats.kstest(belief.samples(40_000)["t"].numpy(), exact.cdf).statistic < 0.0097
 
 
 @pytest.mark.parametrize(("y", "sd"), [(9.0, 0.5), (12.0, 1.0), (12.0, 0.1), (20.0, 0.2)])

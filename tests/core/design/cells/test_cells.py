@@ -39,7 +39,7 @@ def linear_gain(xs: list[float], before: list[float], sd: float, k: int, targets
 
 def gains(made: Any, observations: list[Any], xs: list[float]) -> tuple[Any, Any]:
     rows = np.array([made.spec.model.space.encode({"x": x}) for x in xs])
-    return cell_gains(made.spec.model, made._events(observations), rows)
+    return cell_gains(made.spec.model, made._events(observations), rows, made.memory)
 
 
 @pytest.mark.parametrize(("k", "spacing"), [(1, 0.4), (2, 0.56), (3, 1.0)])
@@ -77,10 +77,9 @@ def test_linear_models_are_exact_at_any_noise(sd: float, k: int, targets: list[i
 def test_the_evidence_of_a_linear_model_is_exact_and_no_order_matters() -> None:
     made = experiment("a + b * x", 0.01, "a", "b", family="normal")
     said = [({"x": 1.0}, {"y": 0.4}), ({"x": -1.0}, {"y": 0.1}), ({"x": 0.3}, {"y": 0.305})]
-    model = made.spec.model
-    found = [
-        fit(Precise(model=model), made._events(list(order)), 0.4).log_evidence for order in itertools.permutations(said)
-    ]
+    precise = Precise(model=made.spec.model)
+    orders = [made._events(list(order)) for order in itertools.permutations(said)]
+    found = [fit(precise, precise.observed([events]), 0.4)[0].log_evidence for events in orders]
     exact = made.posterior(said)  # in closed form
     assert exact.method == "gaussian"
     np.testing.assert_allclose(found, exact.log_evidence, atol=1e-6)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import special, stats
 
 import bensemble_core as bc
 from tests.core.design.specs import changed
@@ -36,9 +37,12 @@ def test_designs_are_proposed_beside_pending_ones_whatever_the_noise(sd: float) 
     experiment = measured(LINE, sd)
     for pending in ([{"x": -2}], [{"x": -2}, {"x": 2}]):
         (pick,) = experiment.propose(pending=pending, fixed={"x": 2})
-        assert (pick.method, pick.se) == ("coarse_grid", None)
-        assert "too coarse for this precision" in str(pick.note)
-        assert math.isfinite(pick.eig)
+        xs = [each["x"] for each in pending]
+        gain = exact([*xs, 2], sd) - exact(xs, sd)
+        assert pick.method == "cells"
+        assert pick.se is not None
+        assert abs(pick.eig - gain) <= 4 * pick.se + 1e-4
+        assert pick.se < 1e-3
 
 
 def test_a_batch_is_proposed_where_a_first_look_falls_between_its_outcomes() -> None:
@@ -46,7 +50,10 @@ def test_a_batch_is_proposed_where_a_first_look_falls_between_its_outcomes() -> 
     assert first.design == {"x": 2.0}
     assert first.eig == pytest.approx(0.5 * math.log1p(1600), abs=1e-6)
     assert first.se is not None
-    assert second.se is None
+    assert second.se is not None
+    joint = 0.5 * math.log1p((first.design["x"] ** 2 + second.design["x"] ** 2) / 0.05**2)
+    assert second.joint_eig == pytest.approx(joint, abs=4 * (first.se + second.se) + 1e-4)
+    assert second.design == {"x": 2.0}
 
 
 def test_a_batch_takes_the_ends_of_a_line_and_is_worth_their_log_determinant() -> None:
@@ -72,12 +79,13 @@ def test_a_design_too_precise_for_the_grid_is_valued_by_cells() -> None:
     assert (pick.design, pick.eig, pick.note) == ({"x": 2}, precise.eig, None)
 
 
-def test_a_batch_too_precise_for_the_grid_states_no_error_and_says_so() -> None:
+def test_a_batch_too_precise_for_the_grid_is_valued_by_cells() -> None:
     sd = 1e-4
     listed = changed(SLOPE, designs={"x": {"type": "list", "values": [0.01 * sd, 2]}})
     together = measured(listed, sd, "b * x").joint_eig([{"x": 2}, {"x": 0.01 * sd}])
-    assert (together.method, together.se) == ("coarse_grid", None)
-    assert "too coarse for this precision" in str(together.note)
+    assert together.method == "cells"
+    assert together.se is not None
+    assert abs(together.eig - 0.5 * math.log1p(4e8 + 1e-4)) <= 4 * together.se + 1e-4
 
 
 def test_nothing_is_learnt_of_a_slope_that_an_offset_hides() -> None:
@@ -103,19 +111,20 @@ def test_the_best_design_is_found_after_a_precise_outcome(sd: float) -> None:
     assert pick.eig == pytest.approx(exact([0, 2], sd) - exact([0], sd), abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "is_coarse"),
-    [
-        ({"family": "binomial", "n": 500, "logit": "3 * (a + b + c)"}, True),
-        ({"family": "binomial", "n": 4, "logit": "a + b + c"}, False),
-        ({"family": "bernoulli", "logit": "a + b + c"}, False),
-    ],
-)
-def test_counts_are_precise_where_they_are_large(outcome: dict[str, Any], is_coarse: bool) -> None:
+@pytest.mark.parametrize("n", [1, 4, 500])
+def test_many_counts_are_as_sure_as_few(n: int) -> None:
+    """Three parameters of which the outcome sees the sum s ~ N(0, 3): H[y] − E H[y | s] by a fine grid of s."""
     spec = {
         "parameters": dict.fromkeys("abc", UNIT),
         "designs": {"x": {"type": "list", "values": [1]}},
-        "outcome": {"y": outcome},
+        "outcome": {"y": {"family": "binomial", "n": n, "logit": "a + b + c"}},
     }
     (found,) = bc.design.Experiment.from_spec(spec).eig()
-    assert (found.se is None) is is_coarse
+    s = np.linspace(-8, 8, 20_001) * math.sqrt(3)
+    weights = stats.norm.pdf(s, scale=math.sqrt(3))
+    p = stats.binom.pmf(np.arange(n + 1)[:, None], n, special.expit(s))
+    weights /= weights.sum()
+    truth = special.entr(p @ weights).sum() - special.entr(p).sum(0) @ weights
+    assert found.se is not None
+    assert abs(found.eig - truth) <= 4 * found.se
+    assert found.se < 2e-3
