@@ -16,16 +16,13 @@ from scipy import special
 
 from bensemble_core.design.belief.belief import PointBelief
 from bensemble_core.design.belief.memory import Memory
-from bensemble_core.design.belief.points import Array, Points
+from bensemble_core.design.belief.points import Points
 from bensemble_core.design.cells.gains import BENT, SPACINGS, fitted
-from bensemble_core.design.cells.mixture import Mixture
 from bensemble_core.design.cells.precise import Precise
 from bensemble_core.design.spec.model import Event, Model
-from bensemble_core.design.spec.spaces import sobol
 
 N_DRAWS = 2**13
 ENOUGH = 0.05  # share of effective draws, below which weights tell nothing
-AT_ONCE = 2_000_000  # densities
 
 
 def cloud_belief(model: Model, events: Sequence[Event], memory: Memory, *, seed: int) -> PointBelief:
@@ -38,7 +35,7 @@ def _cloud(model: Model, events: Sequence[Event], memory: Memory, seed: int) -> 
     coarse, fine = (
         fitted(Precise(model=model), events, spacing, memory)[0] for spacing in SPACINGS[model.prior.n_scores][-2:]
     )
-    z = _drawn(fine, seed)
+    z = fine.draws(N_DRAWS, seed)
     values, log_density = model.prior.at_scores(torch.from_numpy(z))
     points = Points(
         key=("cloud", seed, tuple(events)),
@@ -49,7 +46,7 @@ def _cloud(model: Model, events: Sequence[Event], memory: Memory, seed: int) -> 
     )
     log_likelihood = memory.log_likelihood(model, points, events)
     log_prior = -0.5 * (z**2).sum(1) - 0.5 * z.shape[1] * math.log(2 * math.pi)
-    log_weights = log_prior + log_likelihood - _log_density(fine, z)
+    log_weights = log_prior + log_likelihood - fine.log_density(z)
     mass = np.exp(log_weights - special.logsumexp(log_weights))
     ess = 1 / float(mass @ mass)
     spread = math.sqrt(1 / ess - 1 / len(z))
@@ -67,27 +64,3 @@ def _cloud(model: Model, events: Sequence[Event], memory: Memory, seed: int) -> 
         log_evidence=log_evidence,
         spread=spread,
     )
-
-
-def _drawn(mixture: Mixture, seed: int) -> Array:
-    """Draws of a mixture, as many from each cell as it has weight: [n, K]."""
-    u = sobol(N_DRAWS, 1 + mixture.centres.shape[1], seed).numpy()
-    cell = np.searchsorted(mixture.weights.cumsum(), u[:, 0]).clip(max=len(mixture.weights) - 1)
-    noise = special.ndtri(u[:, 1:])
-    return np.asarray(mixture.centres[cell] + np.einsum("nij,nj->ni", mixture.factors[cell], noise))
-
-
-def _log_density(mixture: Mixture, z: Array) -> Array:
-    """log q at points [n, K]: [n]."""
-    k = z.shape[1]
-    inverses = np.linalg.inv(mixture.factors)  # [A, K, K]
-    constant = (
-        np.log(mixture.weights) - np.log(np.abs(np.linalg.det(mixture.factors))) - 0.5 * k * math.log(2 * math.pi)
-    )
-    shifts = np.einsum("aij,aj->ai", inverses, mixture.centres)
-    stride = max(1, AT_ONCE // (k * len(constant)))
-    found = []
-    for first in range(0, len(z), stride):
-        away = np.einsum("aij,nj->nai", inverses, z[first : first + stride]) - shifts
-        found.append(special.logsumexp(constant - 0.5 * (away**2).sum(-1), axis=1))
-    return np.concatenate(found)

@@ -68,6 +68,8 @@ class Points:
     groups: Tensor | None = None  # [P] points with equal targets have equal numbers; None if all parameters are targets
     n_groups: int = 0
     is_grouped: bool = False  # draws with groups of exactly equal targets, or without nuisances
+    n_nodes: int = 0  # scores that have nodes, of those draws
+    half: Tensor | None = None  # [P] bool, of draws: every second node of the nuisances along each axis
     listed: frozenset[str] = frozenset()  # parameters that take the values of a list
     prior: JointPrior | None = None  # of a grid: what leads from scores to values between the points
     is_common: bool = False  # every history is looked at from these points, and not only one whose posterior led there
@@ -115,6 +117,8 @@ def taken(points: Points, chosen: Tensor) -> Points:
         groups=groups,
         n_groups=int(groups.max()) + 1 if groups is not None and points.is_grouped else points.n_groups,
         is_grouped=points.is_grouped,
+        n_nodes=points.n_nodes,
+        half=None if points.half is None else points.half[chosen],
         listed=points.listed,
     )
 

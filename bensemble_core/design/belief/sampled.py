@@ -5,13 +5,14 @@
 where m and A Aᵀ are the posterior's mean and covariance in scores of the prior, widened, and rounded so that the draws
 of one round mostly serve the next one too: tables computed at them can be kept. u are scrambled Sobol points (Owen
 1998), whose sixteenths tell the error, generously: all together they are more even than each. Each draw of the targets
-has nodes of its own for the nuisances, by Gauss and Hermite, so that an average over nuisances is a sum over its group.
+has nodes of its own for the nuisances, those of the trapezoidal rule, so that an average over nuisances is a sum over
+its group, and every second node tells its error. Where these are too few for the posterior plain draws show it.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -28,12 +29,15 @@ from bensemble_core.errors import InvalidData
 
 N_POINTS = 2**14  # half as many where outcomes are integrated over: each then takes a hundred nodes
 MOST, MOST_NODED = 6, 3  # scores, and where nuisances are among them
-N_NODES = {1: 12, 2: 49}  # of the nuisances' scores, by how many they are
+NODES = {1: (17, 5.5), 2: (11, 5.5)}  # along each of the nuisances' scores, and how far out, by how many they are
+LEAST_DRAWS = 2**9  # with nodes
+NODED, FEWEST = 0.5, 0.05  # least shares of effective nodes, and of effective draws that have some
 WIDER = 1.2  # sds of the draws beside the posterior's, at least
 ENOUGH = 0.2  # share of effective draws
 LEAST = 0.02  # below which they tell nothing
 TEMPERED = 0.1  # share of effective draws that moments are taken from
 MAX_MOVES = 30
+TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -60,35 +64,61 @@ def sampled_belief(model: Model, events: Sequence[Event], memory: Memory, *, see
 
 
 def _followed(model: Model, events: Sequence[Event], memory: Memory, seed: int) -> PointBelief | None:
+    """From the prior on, a distribution is moved to the moments that its draws tell, until enough of them are
+    effective; and where there are nuisances, until their nodes suffice, too."""
     k = model.prior.n_scores
     source = Normal((0.0,) * k, tuple(tuple(float(i == j) for j in range(k)) for i in range(k)))
     n_points = N_POINTS if model.is_discrete else N_POINTS // 2
     best: tuple[float, PointBelief] | None = None
-    for _ in range(MAX_MOVES):
+
+    def weighed(source: Normal, *, has_nodes: bool) -> PointBelief:
         points = memory.get(
-            ("draws", seed, source),
-            partial(_drawn, model.prior, source, seed, n_points),
+            ("draws", seed, source, has_nodes),
+            partial(_drawn, model.prior, source, seed, n_points, has_nodes=has_nodes),
             lambda made: made.n * (len(made.values) + 8),
         )
-        belief = _weighed(model, points, events, memory)
-        share = _effective(points, belief.mass)
+        return _weighed(model, points, events, memory)
+
+    for _ in range(MAX_MOVES):
+        plain = weighed(source, has_nodes=False)
+        share = _effective(plain.mass)
         if best is None or share > best[0]:
-            best = share, belief
+            best = share, plain
         if share >= ENOUGH:
-            return belief
-        following = _around(points.score_array, _tempered(points, belief))
+            if not model.prior.nuisances:
+                return plain
+            noded = weighed(source, has_nodes=True)
+            if _suffice(noded, plain):
+                return noded
+        following = _around(plain.points.score_array, _tempered(plain))
         if following == source:
             break
         source = following
-    assert best is not None
-    return best[1] if best[0] >= LEAST else None
+    return best[1] if best is not None and best[0] >= LEAST and not model.prior.nuisances else None
 
 
-def _drawn(prior: JointPrior, source: Normal, seed: int, n_points: int) -> Points:
-    k, n_targets = prior.n_scores, prior.n_target_scores
-    n_outer = n_targets if prior.nuisances else k
-    nodes, node_weights = _nodes(k - n_outer)
-    n = max(N_PARTS, 2 ** int(math.log2(2 * n_points / len(nodes)))) if prior.nuisances else n_points
+def _suffice(noded: PointBelief, plain: PointBelief) -> bool:
+    """Whether nodes of the nuisances are as many as the posterior asks for: enough of those of a draw are effective,
+    and the evidence is that of plain draws."""
+    off = abs(noded.log_evidence - plain.log_evidence)
+    return are_enough(noded.points, noded.mass) and off <= 4 * (noded.error + plain.error) + 1e-3
+
+
+def are_enough(points: Points, mass: Array) -> bool:
+    """Whether enough draws with nodes, and of the nodes of a draw, are effective under weights [P]."""
+    cube = mass.reshape(points.n_groups, -1)
+    draws = cube.sum(1)
+    _, rule, _ = _nodes(points.n_nodes)
+    # on average over the draws, beside those of the rule itself
+    share = (draws**3 / np.maximum((cube**2).sum(1), TINY)).sum() * float(rule.square().sum())
+    return bool(share >= NODED and _effective(draws) >= FEWEST)
+
+
+def _drawn(prior: JointPrior, source: Normal, seed: int, n_points: int, *, has_nodes: bool) -> Points:
+    n_outer = prior.n_target_scores if has_nodes else prior.n_scores
+    n_nodes = prior.n_scores - n_outer
+    nodes, node_weights, is_half = _nodes(n_nodes)
+    n = max(LEAST_DRAWS, 2 ** round(math.log2(2 * n_points / len(nodes)))) if has_nodes else n_points
     outer = torch.special.ndtri(sobol(n, n_outer, seed))
     u = torch.cat([outer.repeat_interleave(len(nodes), 0), nodes.repeat(n, 1)], 1)  # [P, K]
     factor = torch.tensor(source.factor, dtype=torch.float64)
@@ -96,26 +126,30 @@ def _drawn(prior: JointPrior, source: Normal, seed: int, n_points: int) -> Point
     values, log_density = prior.at_scores(z)
     log_odds = (log_normal_density(z) - log_normal_density(u)).sum(1) + factor.diagonal().log().sum()
     return Points(
-        key=("draws", seed, source),
+        key=("draws", seed, source, has_nodes),
         values=values,
         log_prior=log_odds + node_weights.log().repeat(n) - math.log(n),
         log_density=log_density.clamp(-745, 745),
         scores=z,
-        groups=torch.arange(n).repeat_interleave(len(nodes)) if prior.nuisances else None,
-        n_groups=n if prior.nuisances else 0,
+        groups=torch.arange(n).repeat_interleave(len(nodes)) if has_nodes else None,
+        n_groups=n if has_nodes else 0,
         is_grouped=True,
+        n_nodes=n_nodes,
+        half=is_half.repeat(n) if has_nodes else None,
         is_common=not any(source.centre),
     )
 
 
-def _nodes(k: int) -> tuple[Tensor, Tensor]:
-    """Of N(0, I) in k dimensions: [n, k] and weights [n]."""
+@lru_cache
+def _nodes(k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of N(0, I) in k dimensions: [n, k], weights [n], and which of them are every second one along each axis [n]."""
     if not k:
-        return torch.zeros(1, 0, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
-    x, w = np.polynomial.hermite_e.hermegauss(round(N_NODES[k] ** (1 / k)))
-    grid = torch.cartesian_prod(*[torch.from_numpy(x)] * k).reshape(-1, k)
-    weights = torch.cartesian_prod(*[torch.from_numpy(w / w.sum())] * k).reshape(-1, k).prod(1)
-    return grid, weights
+        return torch.zeros(1, 0, dtype=torch.float64), torch.ones(1, dtype=torch.float64), torch.ones(1).bool()
+    n, reach = NODES[k]
+    places = torch.cartesian_prod(*[torch.arange(n)] * k).reshape(-1, k)
+    nodes = (places / (n - 1) * 2 - 1).to(torch.float64) * reach
+    weights = log_normal_density(nodes).sum(1).exp()
+    return nodes, weights / weights.sum(), (places % 2 == 0).all(1)
 
 
 def _weighed(model: Model, points: Points, events: Sequence[Event], memory: Memory) -> PointBelief:
@@ -140,22 +174,22 @@ def _spread(mass: Array) -> float:
     return float(parts.std(ddof=1) / math.sqrt(N_PARTS))
 
 
-def _effective(points: Points, mass: Array) -> float:
-    """Share of effective draws, of the targets where they have nodes of nuisances."""
-    draws = mass if points.groups is None else mass.reshape(points.n_groups, -1).sum(1)
-    return 1 / float(draws @ draws) / len(draws)
+def _effective(mass: Array) -> float:
+    """Share of effective draws."""
+    return 1 / float(mass @ mass) / len(mass)
 
 
-def _tempered(points: Points, belief: PointBelief) -> Array:
+def _tempered(belief: PointBelief) -> Array:
     """Weights [P] under as much of the likelihood as leaves enough of them effective."""
-    if _effective(points, belief.mass) >= TEMPERED:
+    points = belief.points
+    if _effective(belief.mass) >= TEMPERED:
         return belief.mass
     known = np.where(belief.log_likelihood > -math.inf, belief.log_likelihood, -1e300)
     low, high = 0.0, 1.0
     for _ in range(30):
         middle = 0.5 * (low + high)
         mass, _ = normalised(points.prior_array + middle * known)
-        low, high = (middle, high) if _effective(points, mass) >= TEMPERED else (low, middle)
+        low, high = (middle, high) if _effective(mass) >= TEMPERED else (low, middle)
     mass, _ = normalised(points.prior_array + low * known)
     return mass
 
@@ -165,7 +199,8 @@ def _around(z: Array, mass: Array) -> Normal:
     and the slopes to a quarter of a scale."""
     mean = mass @ z
     away = z - mean
-    root = np.linalg.cholesky((mass * away.T) @ away + 1e-24 * np.eye(z.shape[1]))
+    covariance = (mass * away.T) @ away
+    root = np.linalg.cholesky(covariance + 1e-10 * np.diag(covariance.diagonal()) + 1e-24 * np.eye(len(covariance)))
     scales = 2 ** (np.ceil(2 * np.log2(WIDER * root.diagonal()) - 1e-9) / 2)
     slopes = np.round(4 * root / scales[:, None] * (scales / root.diagonal())) / 4  # in units of scale / scale
     factor = np.tril(slopes, -1) * scales[:, None] + np.diag(scales)

@@ -5,15 +5,18 @@
 so that p(y) is smooth however small the noise, and its entropy does not end at the logarithm of the number of cells.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from bensemble_core.design.cells.mixture_entropy import mixture_entropy
 from bensemble_core.design.cells.precise import Precise
+from bensemble_core.design.spec.spaces import sobol
 
 Array = npt.NDArray[np.float64]
+AT_ONCE = 2_000_000  # densities
 ROOT = np.sqrt(3.0)  # sds to a sigma point
 
 
@@ -34,6 +37,32 @@ class Mixture:
         away = self.centres - mean
         within = np.einsum("a,aij,akj->ik", self.weights, self.factors, self.factors)
         return mean, within + (self.weights * away.T) @ away
+
+    def marginal(self, n: int) -> "Mixture":
+        """Of the first n scores."""
+        covariances = (self.factors @ np.swapaxes(self.factors, -1, -2))[:, :n, :n]
+        centres, factors = self.centres[:, :n], np.linalg.cholesky(covariances)
+        return replace(self, centres=centres, factors=factors, sigmas=straight(centres, factors))
+
+    def draws(self, n: int, seed: int) -> Array:
+        """As many from each cell as it has weight: [n, K]."""
+        u = sobol(n, 1 + self.centres.shape[1], seed).numpy()
+        cell = np.searchsorted(self.weights.cumsum(), u[:, 0]).clip(max=len(self.weights) - 1)
+        return np.asarray(self.centres[cell] + np.einsum("nij,nj->ni", self.factors[cell], special.ndtri(u[:, 1:])))
+
+    def log_density(self, z: Array) -> Array:
+        """At points [n, K]: [n]."""
+        k = z.shape[1]
+        inverses = np.linalg.inv(self.factors)  # [A, K, K]
+        log_det = np.log(np.abs(np.linalg.det(self.factors)))
+        constant = np.log(self.weights) - log_det - 0.5 * k * np.log(2 * np.pi)
+        shifts = np.einsum("aij,aj->ai", inverses, self.centres)
+        stride = max(1, AT_ONCE // (k * len(constant)))
+        found = []
+        for first in range(0, len(z), stride):
+            away = np.einsum("aij,nj->nai", inverses, z[first : first + stride]) - shifts
+            found.append(special.logsumexp(constant - 0.5 * (away**2).sum(-1), axis=1))
+        return np.concatenate(found)
 
 
 def straight(centres: Array, factors: Array) -> Array:

@@ -23,7 +23,7 @@ from bensemble_core.design.cells.pending import added_gains, rough_gains
 from bensemble_core.design.cells.precise import uses_cells
 from bensemble_core.design.information.accuracy import by_cells, estimated
 from bensemble_core.design.information.bounds import bounds
-from bensemble_core.design.information.coarseness import FAR, too_coarse
+from bensemble_core.design.information.coarseness import CLOSE, FAR, too_coarse
 from bensemble_core.design.information.eig import (
     Estimates,
     bounded,
@@ -44,7 +44,6 @@ from bensemble_core.randomness import generator
 MAX_JOINT = 256  # joint outcomes that are told apart
 LEAST = 0.01  # of the weight after a joint outcome, on fewer points, below which these do not see it
 LOST = 1e-6  # probability of such outcomes, beyond which fewer points will not do
-CLOSE = 1.0  # noise sds between neighbours, beyond which a grid does not resolve what an outcome leaves
 N_LOOKED_AT = 48  # designs that tell whether outcomes are too precise
 MISSED = 0.5  # of all outcomes of a member, without which nothing is known of what it tells
 

@@ -14,6 +14,7 @@ from bensemble_core.design.belief.belief import PointBelief
 from bensemble_core.design.spec.model import Model
 
 FAR = 2.0  # noise sds between neighbours, beyond which their outcomes do not overlap
+CLOSE = 1.0  # noise sds between neighbours, beyond which a grid does not resolve what an outcome leaves
 SHARE = 0.1  # of the belief at such points: less, as around a pole, two spacings can tell
 N_POINTS = 200  # that are looked at, by weight
 ROUNDED = 0.5  # least noise sd of a count

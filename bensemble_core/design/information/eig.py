@@ -194,6 +194,7 @@ def joined(parts: list[Array]) -> Array:
 class Gains:
     eig: Array  # [J, c]
     missing: Array  # [J] what the nodes over y leave out and rounding adds, in nats
+    blurred: Array  # [J] what nodes of the nuisances may be off by, in nats
     utility: Array  # [J, c], empty without a utility
     utility_error: Array  # [J] of integrals over y; empty where it is summed
     is_integrated: npt.NDArray[np.bool_]  # [J] whether the sum over y is a quadrature
@@ -212,7 +213,7 @@ class Gains:
 
 def overlooked(found: Gains) -> Array:
     """What the nodes over y may have passed by: [J]."""
-    return found.utility_error if len(found.utility_error) else found.missing
+    return found.utility_error if len(found.utility_error) else found.missing + found.blurred
 
 
 def resolved(
@@ -288,11 +289,17 @@ def gains_by_part(table: Table | Stream, belief: PointBelief, *, is_joint: bool)
     product = _without(table.by_part(belief.weights).numpy()) / mass
     if belief.points.groups is None or is_joint:
         return _gains(table, product, table.entropies(product))
-    total = belief.mass.reshape(belief.points.n_groups, -1).sum(1)
-    averages = table.by_group(belief.weights[:, None])[..., 0].numpy() / np.maximum(total, TINY)
-    terms = _entropy(_marginals(table, averages), table) * total  # [J, G]
-    given = _without(terms.reshape(len(terms), N_PARTS, -1).sum(2)) / mass
-    return _gains(table, product, given)
+    assert belief.points.half is not None
+    weights = torch.stack([belief.weights, belief.weights * belief.points.half], 1)
+    sums = table.by_group(weights).numpy()  # [(Y + …) J, G, 2]
+    total = weights.reshape(belief.points.n_groups, -1, 2).sum(1).numpy()  # [G, 2]
+    whole, half = (
+        _entropy(_marginals(table, sums[..., i] / np.maximum(total[:, i], TINY)), table) * total[:, 0] for i in (0, 1)
+    )  # [J, G]
+    change = np.abs((whole - half).sum(1))  # by every second node of the nuisances
+    given = _without(whole.reshape(len(whole), N_PARTS, -1).sum(2)) / mass
+    found = _gains(table, product, given)
+    return replace(found, blurred=np.minimum(change, 10 * change**2))
 
 
 def _gains(table: Table | Stream, product: Array, given: Array) -> Gains:
@@ -312,6 +319,7 @@ def _gains(table: Table | Stream, product: Array, given: Array) -> Gains:
     return Gains(
         eig=_entropy(marginal, table) - given,
         missing=missing,
+        blurred=np.zeros(table.n_designs),
         utility=utility,
         utility_error=error,
         is_integrated=np.full(table.n_designs, table.node_weights is not None),

@@ -16,18 +16,24 @@ import numpy.typing as npt
 import torch
 from scipy import special
 
-from bensemble_core.design.belief.belief import Belief, PointBelief
+from bensemble_core.design.belief.belief import Belief, PointBelief, normalised
 from bensemble_core.design.belief.convergence import remaining
 from bensemble_core.design.belief.gaussian import GaussianBelief
 from bensemble_core.design.belief.infer import grid_belief, next_frame
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.nuisances import MEMBERS, aligned
+from bensemble_core.design.belief.particles import particle_belief
 from bensemble_core.design.belief.points import Array, Points, fits
+from bensemble_core.design.belief.sampled import are_enough
+from bensemble_core.design.cells.gains import SPACINGS, fitted
+from bensemble_core.design.cells.precise import Precise, uses_cells
+from bensemble_core.design.information.coarseness import CLOSE, too_coarse
 from bensemble_core.design.spec.blocks import JointPrior, Scalar
 from bensemble_core.design.spec.model import Event, Model
 from bensemble_core.design.spec.priors import log_normal_density
 
 TINY = 1e-300
+N_DRAWS = 2**13
 TOLERANCE = 1e-6  # nats, beyond which the belief before is looked at on a finer grid
 
 
@@ -58,7 +64,10 @@ def information(
         kl = float(np.where(after.mass > 0, column, 0.0) @ after.mass) + surprise
     else:
         assert isinstance(before, PointBelief)
-        drop, kl = _of_targets(model, before, earlier, event, memory)
+        if _is_precise(model, before, event):
+            drop, kl = _of_cells(model, earlier, event, memory)
+        else:
+            drop, kl = _of_targets(model, before, earlier, event, memory)
     return Information(entropy_drop=drop, kl=kl, surprise=surprise)
 
 
@@ -71,16 +80,53 @@ def _gaussian(before: GaussianBelief, after: GaussianBelief, targets: Sequence[s
     return drop, drop + 0.5 * (float(rest.trace()) - len(kept))
 
 
+def _is_precise(model: Model, before: PointBelief, event: Event) -> bool:
+    """Whether the outcome was too precise for the points of the belief before it, and cells apply."""
+    if not uses_cells(model):
+        return False
+    rows = torch.tensor([event[0]], dtype=torch.float64)
+    return before.points.frame is None or bool(too_coarse(model, before, rows, far=CLOSE)[0])
+
+
+def _of_cells(model: Model, earlier: Sequence[Event], event: Event, memory: Memory) -> tuple[float, float]:
+    """Both numbers from draws of the targets by the cells before and after the outcome, whose densities are known."""
+    precise, n = Precise(model=model), model.prior.n_target_scores
+    before, after = (
+        fitted(precise, events, SPACINGS[precise.n_scores][-1], memory)[0].marginal(n)
+        for events in (tuple(earlier), (*earlier, event))
+    )
+    z, z_before = after.draws(N_DRAWS, 0), before.draws(N_DRAWS, 0)
+    log_after, log_before = after.log_density(z).mean(), before.log_density(z_before).mean()
+    stretch = _log_stretch(model.prior, z).mean() - _log_stretch(model.prior, z_before).mean()
+    return float(log_after - log_before - stretch), float(log_after - before.log_density(z).mean())
+
+
+def _log_stretch(prior: JointPrior, z: Array) -> Array:
+    """log |dφ / dz| at scores of the targets [n, K], but for a constant: [n]."""
+    whole = np.concatenate([z, np.zeros((len(z), prior.n_scores - z.shape[1]))], 1)
+    values, _ = prior.at_scores(torch.from_numpy(whole))
+    found, start = np.zeros(len(z)), 0
+    for block in prior.continuous:
+        if isinstance(block, Scalar) and block.name in prior.targets:
+            found -= block.prior.log_density(values[block.name]).numpy() + 0.5 * z[:, start] ** 2
+        start += block.n_scores
+    return found
+
+
 def _of_targets(
     model: Model, before: PointBelief, earlier: Sequence[Event], event: Event, memory: Memory
 ) -> tuple[float, float]:
     """Both numbers; on a grid on ever finer ones until every second and every fourth point tell the same."""
     if before.method == "particles":
         points = before.points
-        if not points.is_grouped:
-            points = aligned(model.prior, before, n_members=MEMBERS[1] * math.sqrt(before.points.n))
-        drop, kl = _gains(model, points, before.mass, memory.column(model, points, event))
-        return drop, kl
+        if points.is_grouped:
+            column = memory.column(model, points, event)
+            after, _ = normalised(np.log(np.maximum(before.mass, TINY)) + column)
+            if are_enough(points, after):
+                return _gains(model, points, before.mass, column)
+            before = particle_belief(model, earlier, memory)
+        points = aligned(model.prior, before, n_members=MEMBERS[1] * math.sqrt(before.points.n))
+        return _gains(model, points, before.mass, memory.column(model, points, event))
     level = 0
     while True:
         column = memory.column(model, before.points, event)

@@ -108,3 +108,45 @@ def test_cells_keep_values_of_a_list_apart_and_members_meet_in_the_middle() -> N
         assert len(moved.values["kind"][inside].unique()) == 1  # type: ignore[no-untyped-call]
         assert float(moved.values["t0"][inside].std()) < 1e-12
     torch.testing.assert_close(moved.values["kind"], belief.points.values["kind"])
+
+
+@pytest.mark.parametrize("targets", [["a"], ["b"], ["c"], ["a", "b"]], ids="".join)
+@pytest.mark.parametrize("n_trials", [10, 100])
+def test_a_posterior_does_not_depend_on_what_is_wanted(targets: list[str], n_trials: int) -> None:
+    spec = {
+        "parameters": {
+            "a": {"dist": "normal", "loc": 0, "scale": 1},
+            "b": {"dist": "lognormal", "loc": 0.5, "scale": 0.5},
+            "c": {"dist": "beta", "a": 2, "b": 20},
+        },
+        "designs": {"x": {"type": "float", "low": -4, "high": 4}},
+        "outcome": {"y": {"family": "bernoulli", "prob": "c + (1 - c) * ncdf(b * (x - a))"}},
+    }
+    rng = np.random.default_rng(n_trials)
+    p = {x: 0.08 + 0.92 * 0.5 * math.erfc(2 * (0.5 - x) / math.sqrt(2)) for x in rng.uniform(-4, 4, n_trials)}
+    history = [({"x": float(x)}, {"y": int(rng.random() < chance)}) for x, chance in p.items()]
+    whole = Experiment.from_spec(spec).posterior(history)
+    part = Experiment.from_spec({**spec, "targets": targets}).posterior(history)
+    for name in "abc":
+        assert part.mean[name] == pytest.approx(whole.mean[name], abs=0.1 * whole.sd[name])
+        assert part.sd[name] == pytest.approx(whole.sd[name], rel=0.1)
+
+
+@pytest.mark.parametrize("sd", [0.3, 0.03, 0.001])
+@pytest.mark.parametrize(("target", "xs"), [("a", (1, -1)), ("a", (2,)), ("c", (1,)), ("b", (1, 1))])
+def test_a_precise_posterior_of_three_has_the_moments_of_the_closed_form(
+    sd: float, target: str, xs: tuple[int, ...]
+) -> None:
+    spec = {
+        "parameters": {name: {"dist": "normal", "loc": 0, "scale": 1} for name in "abc"},
+        "designs": {"x": {"type": "list", "values": [-2, -1, 0, 1, 2]}},
+        "outcome": {"y": {"family": "normal", "mean": "a + b * x + c * x * x + 0 * exp(a)", "sd": sd}},
+        "targets": [target],
+    }
+    rows, y = np.array([[1, x, x * x] for x in xs]), np.array([0.5, 0.45])[: len(xs)]
+    spread = np.linalg.inv(np.eye(3) + rows.T @ rows / sd**2)
+    mean, sds = spread @ rows.T @ y / sd**2, np.sqrt(spread.diagonal())
+    belief = Experiment.from_spec(spec).posterior([({"x": x}, {"y": v}) for x, v in zip(xs, y, strict=True)])
+    for name, exact, width in zip("abc", mean, sds, strict=True):
+        assert belief.mean[name] == pytest.approx(exact, abs=0.1 * width)
+        assert belief.sd[name] == pytest.approx(width, rel=0.1)

@@ -78,3 +78,31 @@ def test_an_outcome_that_depends_on_nuisances_alone_teaches_nothing() -> None:
         experiment = bc.design.Experiment.from_spec(changed(LINE, outcome={"y": family}))
         gained = experiment.information([({"x": 1}, {"y": 1})])
         assert (gained.entropy_drop, gained.kl) == pytest.approx((0, 0), abs=1e-9)
+
+
+@pytest.mark.parametrize("is_curved", [False, True])
+@pytest.mark.parametrize(("target", "x"), [("b", 1.0), ("a", 1.0), ("b", 0.0)])
+@pytest.mark.parametrize("sd", [0.3, 0.01])
+def test_what_a_precise_outcome_taught_is_the_closed_form(sd: float, target: str, x: float, is_curved: bool) -> None:
+    """log y ~ N(a + b x, sd²) after one outcome at x = 0: normal before and after. With c a nuisance that nothing
+    depends on there are three parameters."""
+    names = "abc" if is_curved else "ab"
+    spec = {
+        "parameters": dict.fromkeys(names, UNIT),
+        "designs": {"x": {"type": "float", "low": -2, "high": 2}},
+        "outcome": {"y": {"family": "lognormal", "mean": "a + b * x", "sd": sd}},
+        "targets": [target],
+    }
+    t, y0, y1 = "ab".index(target), 0.5, 1.7
+    rows = np.array([[1.0, 0.0], [1.0, x]])
+    before = np.linalg.inv(np.eye(2) + np.outer(rows[0], rows[0]) / sd**2)
+    after = np.linalg.inv(np.eye(2) + rows.T @ rows / sd**2)
+    y1 = y0 + 0.01 if x == 0 else y1
+    moved = (after @ rows.T @ [y0, y1] - before @ rows[0] * y0)[t] / sd**2
+    drop = 0.5 * math.log(before[t, t] / after[t, t])
+    kl = drop + 0.5 * (after[t, t] / before[t, t] - 1 + moved**2 / before[t, t])
+    history = [({"x": 0.0}, {"y": math.exp(y0)}), ({"x": x}, {"y": math.exp(y1)})]
+    found = bc.design.Experiment.from_spec(spec).information(history)
+    tolerance = 0.01 if is_curved else 2e-3
+    assert found.entropy_drop == pytest.approx(drop, abs=tolerance)
+    assert found.kl == pytest.approx(kl, rel=tolerance, abs=tolerance)
