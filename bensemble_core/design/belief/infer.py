@@ -37,6 +37,7 @@ RESOLVED = {1: 4.0, 2: 1.5}  # least sd of a posterior, in spacings
 EDGE = 1e-10  # mass at either end of an axis beyond which it is widened
 TOLERANCE = {1: 1e-10, 2: 1e-6}  # of the log evidence, along an axis
 ENOUGH = 2**17  # points beyond which a grid is made finer no more for its own sake
+PEAK, ALIASED = 2.0, 0.5  # effective points of a peak, and the error of a log evidence whose peaks have fewer
 SEEN = {1: 1e-8, 2: 1e-3}  # error of the log evidence beyond which peaks may lie between the points
 UNRESOLVED = 1e-3  # error of the log evidence beyond which cells are tried, where outcomes are precise
 LOOKED = {1: 2**18, 2: 2**16}  # points beyond which a grid with such an error is left all the same
@@ -135,9 +136,12 @@ def _followed(model: Model, events: Sequence[Event], memory: Memory) -> PointBel
         cut = []
         if belief.edge_mass > EDGE:
             cut = [i for i, mass in enumerate(edge_masses(belief.mass, frame.n)) if mass > EDGE]
-        if not cut and (is_widened or least >= RESOLVED[k]):
+        is_seen = not cut and (is_widened or least >= RESOLVED[k])
+        if is_seen and k > 1:
             break
         doubt = _unseen(belief, frame)
+        if is_seen and not doubt:
+            break
         if doubt and (closer := _finer_where_worst(*_errors(belief))).size * model.prior.n_listed <= LOOKED[k]:
             frame = closer
             continue
@@ -148,7 +152,8 @@ def _followed(model: Model, events: Sequence[Event], memory: Memory) -> PointBel
             break
         else:
             following = _spanning(moved(frame, mean, covariance), belief, LOOKED[k] // model.prior.n_listed)
-        if following == frame or not fits(model.prior, following):
+        if is_seen or following == frame or not fits(model.prior, following):
+            spread = max(spread, doubt if k == 1 else 0.0)
             break
         frame, spread = following, max(spread, doubt if k == 1 else 0.0)
     return replace(belief, spread=spread) if spread else belief
@@ -168,10 +173,15 @@ def _spanning(frame: Frame, belief: PointBelief, most: int) -> Frame:
 
 def _unseen(belief: PointBelief, frame: Frame) -> float:
     """The error of a log evidence that several peaks leave which are not resolved, 0 where they are or there is one."""
-    error = max(axis_errors(belief.mass, frame.n))
-    if error <= SEEN[len(frame.n)] or n_peaks(belief.points.prior_array + belief.log_likelihood, frame.n) == 1:
+    error, k = max(axis_errors(belief.mass, frame.n)), len(frame.n)
+    if k > 1 and error <= SEEN[k]:
         return 0.0
-    return error
+    peaks = n_peaks(belief.points.prior_array + belief.log_likelihood, frame.n)
+    if peaks == 1:
+        return 0.0
+    # along one axis spacings that fit a swing of the outcome agree by luck: a peak that is seen has some points
+    is_thin = k == 1 and belief.ess < PEAK * peaks
+    return max(error, ALIASED) if is_thin else error * (error > SEEN[k])
 
 
 def _weigh(model: Model, points: Points, events: Sequence[Event], memory: Memory) -> PointBelief:

@@ -17,6 +17,7 @@ from bensemble_core.design.spec.spaces import sobol
 
 Array = npt.NDArray[np.float64]
 AT_ONCE = 2_000_000  # densities
+SWINGS, STRAIGHT = 1.0, 0.1  # nats for a cell's mean off its middle by an sd, beyond so much
 ROOT = np.sqrt(3.0)  # sds to a sigma point
 
 
@@ -41,7 +42,8 @@ class Mixture:
     def marginal(self, n: int) -> "Mixture":
         """Of the first n scores."""
         covariances = (self.factors @ np.swapaxes(self.factors, -1, -2))[:, :n, :n]
-        centres, factors = self.centres[:, :n], np.linalg.cholesky(covariances)
+        centres = self.centres[:, :n]
+        factors = np.asarray(np.linalg.cholesky(covariances), dtype=np.float64)
         return replace(self, centres=centres, factors=factors, sigmas=straight(centres, factors))
 
     def draws(self, n: int, seed: int) -> Array:
@@ -78,6 +80,7 @@ class Pushed:
     means: Array
     variances: Array
     log_noise: Array  # of the noise sd, averaged over the cell
+    middles: Array  # of the cells' middles alone
 
 
 def push(precise: Precise, mixture: Mixture, rows: Array) -> Pushed:
@@ -98,12 +101,16 @@ def push(precise: Precise, mixture: Mixture, rows: Array) -> Pushed:
         means=middle + bend.sum(-1),
         variances=signal + noise,
         log_noise=averaged(np.log(sd), np.log(around_sd)),
+        middles=middle,
     )
 
 
 def entropies(precise: Precise, mixture: Mixture, rows: Array) -> tuple[Array, Array, Array]:
-    """H[y] and E H[y | θ] at designs [J, D], in the outcome's coordinate, and what was missed: [J] each."""
+    """H[y] and E H[y | θ] at designs [J, D], in the outcome's coordinate, and what was missed: [J] each. A cell in
+    which the outcome swings, so that its mean lies off its middle, adds to that by its weight."""
     found = push(precise, mixture, rows)
     marginal, missed = mixture_entropy(found.means, np.sqrt(found.variances), mixture.weights)
+    curved = np.abs(found.means - found.middles) / np.sqrt(found.variances)
+    missed = missed + SWINGS * np.maximum(curved - STRAIGHT, 0.0) @ mixture.weights
     noise = found.log_noise @ mixture.weights + 0.5 * np.log(2 * np.pi * np.e)
     return marginal, noise, missed

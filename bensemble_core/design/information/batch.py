@@ -45,6 +45,9 @@ MAX_JOINT = 256  # joint outcomes that are told apart
 LEAST = 0.01  # of the weight after a joint outcome, on fewer points, below which these do not see it
 LOST = 1e-6  # probability of such outcomes, beyond which fewer points will not do
 N_LOOKED_AT = 48  # designs that tell whether outcomes are too precise
+LEFT = 0.25  # of what every second point says differently
+SMOOTH = 2e-3  # nats by which these may differ, for the error to be smaller by as much again
+TINY = 1e-300
 MISSED = 0.5  # of all outcomes of a member, without which nothing is known of what it tells
 
 
@@ -211,18 +214,34 @@ def conditional(model: Model, batch: Batch | CellBatch, rows: Tensor, memory: Me
     probs = batch.probs.numpy()
     own = weight_columns(batch.belief)
     own = own[:, :1] if batch.belief.points.groups is not None and batch.belief.method == "particles" else own
-    columns = torch.cat([own, batch.columns], 1)
-    gained = resolved(model, batch.belief, rows, columns, memory)
-    n = own.shape[1]
-    mean, spread = average(gained.eig[:, n:], probs)
+    half = _half(batch)
+    gained = resolved(model, batch.belief, rows, torch.cat([own, batch.columns, half], 1), memory)
+    n, m = own.shape[1], own.shape[1] + len(probs)
+    mean, spread = average(gained.eig[:, n:m], probs)
     shift, error = _alone(model, batch, rows, gained.eig[:, :n], memory, seed)
+    if half.shape[1]:
+        change = np.abs(mean - gained.eig[:, m:] @ probs)
+        error = np.maximum(error, LEFT * np.where(change < SMOOTH, change**2 / SMOOTH, change))
     return Estimates(
         eig=np.maximum(mean + shift, 0),
         se=error + overlooked(gained) + spread / len(probs) ** 0.5 * batch.is_sampled,
         method=method_of(model, points, rows, memory),
         too_coarse=too_coarse(model, batch.belief, rows) | batch.is_too_coarse,
-        utility=gained.utility[:, n:] @ probs if model.utility is not None else None,
+        utility=gained.utility[:, n:m] @ probs if model.utility is not None else None,
     )
+
+
+def _half(batch: Batch) -> Tensor:
+    """The columns of a batch on every second point of a grid, by which their error is told; none of other points."""
+    assert isinstance(batch.belief, PointBelief)
+    assert batch.columns is not None
+    strides = batch.belief.points.strides
+    if strides is None:
+        return batch.columns[:, :0]
+    some = torch.zeros_like(batch.columns)
+    places = torch.from_numpy(strides[0])
+    some[places] = batch.columns[places]
+    return some / some.sum(0).clamp(min=TINY)
 
 
 def average(by_column: Array, probs: Array) -> tuple[Array, Array]:

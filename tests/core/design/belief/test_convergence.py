@@ -148,3 +148,32 @@ def test_no_design_is_lucky_among_others_on_a_grid_of_three_axes(steepness: floa
         exact = entropy(of_t @ given) - of_t @ entropy(given)
         assert abs(found.eig - exact) <= 3 * found.se
         assert found.se < 0.05
+
+
+@pytest.mark.parametrize("y", [0.655, 0.3])
+@pytest.mark.parametrize("swings", [10, 30, 60])
+def test_a_fast_sine_is_followed_or_its_error_said(swings: int, y: float) -> None:
+    """Peaks a thousandth as wide as they are apart, at spacings that fit the sine: two spacings agree by luck."""
+    spec = {
+        "parameters": {"a": {"dist": "normal", "loc": 0, "scale": 1}},
+        "designs": {"x": {"type": "float", "low": 0, "high": 2}},
+        "outcome": {"y": {"family": "normal", "mean": f"sin({swings} * a * x)", "sd": 0.01}},
+    }
+    belief = Experiment.from_spec(spec).posterior([({"x": 1.0}, {"y": y})])
+    a = np.linspace(-8, 8, 4_000_001)
+    log_joint = -0.5 * ((y - np.sin(swings * a)) / 0.01) ** 2 - 0.5 * a * a - math.log(0.01 * 2 * math.pi)
+    joint = np.exp(log_joint)
+    assert abs(belief.log_evidence - math.log(joint.sum() * (a[1] - a[0]))) <= 3 * belief.error + 1e-6
+    assert belief.mean["a"] == pytest.approx(float(joint @ a / joint.sum()), abs=0.01)
+
+
+def test_cells_in_which_an_outcome_swings_are_not_sure() -> None:
+    """All whole swings tell as much as the sine of a uniform angle does."""
+    spec = {
+        "parameters": {"a": {"dist": "normal", "loc": 0, "scale": 1}},
+        "designs": {"x": {"type": "float", "low": 0, "high": 2}},
+        "outcome": {"y": {"family": "normal", "mean": "sin(300 * a * x)", "sd": 0.01}},
+    }
+    (found,) = Experiment.from_spec(spec).eig([{"x": 1.37}])
+    assert found.se is not None
+    assert abs(found.eig - 3.7533) <= 4 * found.se
