@@ -253,6 +253,9 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _api(arguments: argparse.Namespace) -> int:
+    # requests compute on a thread each: libraries that start their own for a small product wait longer than they work
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     settings = _settings_with_logs()
     _look_at_schema(settings.database_url)
     listener = _listen(settings.host, settings.port)
