@@ -19,13 +19,11 @@ class TooMuchWork(BensembleError):
     """The limit was reached before the answer; `seconds` is what it was."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(
-            f"this takes more than {seconds:g} s of computing; allow more, or compute it in the background"
-        )
+        super().__init__(seconds)  # what a copy is made from
         self.seconds = seconds
 
-    def __reduce__(self) -> tuple[type["TooMuchWork"], tuple[float]]:
-        return type(self), (self.seconds,)
+    def __str__(self) -> str:
+        return f"this takes more than {self.seconds:g} s of computing; allow more, or compute it in the background"
 
 
 @contextmanager

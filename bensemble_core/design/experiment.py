@@ -28,8 +28,7 @@ from bensemble_core.design.information.accuracy import estimated
 from bensemble_core.design.information.coarseness import too_coarse
 from bensemble_core.design.information.eig import Estimate
 from bensemble_core.design.information.information import Information, information
-from bensemble_core.design.information.shelf import method_of
-from bensemble_core.design.information.tables import Method
+from bensemble_core.design.information.tables import Method, method_of
 from bensemble_core.design.probe import probe
 from bensemble_core.design.search.propose import Proposal, Request, choose
 from bensemble_core.design.search.propose import max_eig as best_eig
@@ -144,14 +143,10 @@ class Experiment:
         for row in rows[:-1].tolist():
             batch = batches.joined(model, batch, row, self.memory, seed=seed)
         last = batches.conditional(model, batch, rows[-1:], self.memory, seed=seed)
-        told = last.told(0)
-        return Estimate(
-            eig=batch.gain + float(last.eig[0]),
-            se=None if told.se is None else batch.se + told.se,
-            method=told.method,
-            cost=float(model.costs(rows).sum()),
-            note=told.note,
-        )
+        stated = last.stated(0)
+        se = None if stated["se"] is None else batch.se + stated["se"]
+        cost = float(model.costs(rows).sum())
+        return Estimate(**{**stated, "se": se}, eig=batch.gain + float(last.eig[0]), cost=cost)
 
     @one_thread()
     def propose(
@@ -247,7 +242,8 @@ class Experiment:
         events = self._events(observations)
         earlier = events[:-1]
         before, after = self._belief(earlier), self._belief(events)
-        return information(self.spec.model, before, after, earlier, events[-1], self.memory)
+        seed = self.spec.select.seed
+        return information(self.spec.model, before, after, earlier, events[-1], self.memory, seed=seed)
 
     @one_thread()
     def guards(self, observations: Sequence[Observation]) -> Guards:
@@ -298,5 +294,5 @@ class Experiment:
             return space.all()
         return torch.tensor([space.encode(design) for design in designs], dtype=torch.float64)
 
-    def _belief(self, events: Sequence[Event], level: int = 0) -> Belief:
-        return infer(self.spec.model, events, self.memory, seed=self.spec.select.seed, level=level)
+    def _belief(self, events: Sequence[Event]) -> Belief:
+        return infer(self.spec.model, events, self.memory, seed=self.spec.select.seed)

@@ -1,6 +1,5 @@
 """Signs of a wrong model or an overstretched approximation."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,19 +13,16 @@ from bensemble_core.design.belief.belief import Belief, PointBelief
 from bensemble_core.design.belief.gaussian import GaussianBelief, linear_form
 from bensemble_core.design.belief.points import Array
 from bensemble_core.design.spec.model import Event, Model
-from bensemble_core.randomness import generator, permutation
+from bensemble_core.design.spec.spaces import sobol
 
-N_DRAWS = 1000
-FEWEST = 200  # draws, where points are many
-EVALUATIONS = 20_000_000  # of the density of an outcome at a point
-LIGHT = 1e-12  # weight of a point beside the greatest that is left out
-CELLS = 4_000_000
-ALIKE, MOSTLY = 0.02, 0.99  # log densities by half of the points that are the same, and the share that has to be
-N_SMOOTHED = 20_000  # draws where densities are smoothed
+EVALUATIONS = 4_000_000  # of the probability of an outcome at a point
+ROUNDING = 1e-9  # by which probabilities that are the same may differ
+N_SMOOTHED = 2**14  # draws where densities are smoothed
 N_BINS = 2048
 FEW = 64  # different outcomes that are counted instead
 TRACE = 1e-3  # of the draws at either end
 UNLIKELY = 1e-3
+AT_EDGE = 1e-6  # share of the posterior
 UNRESOLVED = 1e-3  # error of the log evidence of a grid that is worth telling
 THIN = 500  # effective particles below which estimates are shaky
 
@@ -42,16 +38,16 @@ class Guards:
 
 
 def look(model: Model, before: Belief, after: Belief, events: Sequence[Event], *, seed: int) -> Guards:
+    """Figures and warnings after the last event."""
     surprise, tail = 0.0, 1.0
     if events:
         surprise = before.log_evidence - after.log_evidence
         tail = tail_probability(model, before, events[-1], seed=seed)
-    repeats = max(Counter(row for row, _ in events).values(), default=0)
     warnings = []
     if tail < UNLIKELY:
-        chance = f"{tail:.2g}" if tail > 0 else f"less than {1 / N_DRAWS:g}"
+        chance = f"{tail:.2g}" if tail > 0 else f"less than {2 / N_SMOOTHED:g}"
         warnings.append(f"an outcome as surprising as the last has a chance of {chance}; check it, or the model")
-    if after.edge_mass > 1e-6:
+    if after.edge_mass > AT_EDGE:
         warnings.append(f"{after.edge_mass:.2g} of the posterior lies at the edge of the grid; widen the prior")
     if after.method == "grid" and after.error > UNRESOLVED:
         warnings.append(
@@ -63,7 +59,7 @@ def look(model: Model, before: Belief, after: Belief, events: Sequence[Event], *
     return Guards(
         surprise=surprise,
         tail=tail,
-        repeats=repeats,
+        repeats=max(Counter(row for row, _ in events).values(), default=0),
         edge_mass=after.edge_mass,
         ess=after.ess,
         warnings=tuple(warnings),
@@ -71,43 +67,25 @@ def look(model: Model, before: Belief, after: Belief, events: Sequence[Event], *
 
 
 def tail_probability(model: Model, belief: Belief, event: Event, *, seed: int = 0) -> float:
-    """P(p(y') ≤ p(y)) for y' from the predictive of the belief at the design of the event: exact where that is normal,
-    elsewhere by simulation.
-
-    The density is a mixture over the points. Where noise is narrow beside what these are apart, it has a bump at every
-    one of them: half of the points give another density, and that of draws between the points is taken.
-    """
+    """P(p(y') ≤ p(y)) for y' from the predictive of the belief at the design of the event: exact where that is normal
+    or y one of few classes or counts, elsewhere by simulation; of several outcomes that of the oddest, allowing for
+    their number."""
     if isinstance(belief, GaussianBelief):
         return _normal_tail(model, belief, event)
     assert isinstance(belief, PointBelief)
-    row, outcome = event
-    design = torch.tensor(row, dtype=torch.float64)
-    weighty = belief.weights > belief.weights.max() * LIGHT
-    n = min(N_DRAWS, max(FEWEST, EVALUATIONS // int(weighty.sum())))
-    u = torch.rand(n, len(model.outcomes), generator=generator(seed, 7), dtype=torch.float64)
-    drawn = belief.samples(n, seed)
-    theta, log_weights = belief.points.values, belief.weights.log()
-    if model.space.numbered:  # looked up by the number of a point
-        drawn = {name: column[belief.draw(n, seed)] for name, column in theta.items()}
-    y = torch.cat([torch.tensor([outcome], dtype=torch.float64), model.draw(drawn, design, u)])  # [1 + n, O]
-    different, which = y.unique(dim=0, return_inverse=True)  # type: ignore[no-untyped-call]
-    half = torch.zeros_like(weighty)
-    half[_half(belief)] = True
-    half = half[weighty]
-    arguments = model.arguments({name: column[weighty] for name, column in theta.items()}, design)
-    log_weights = log_weights[weighty]
-    parts: list[Tensor] = []
-    for few in different.split(max(1, CELLS // len(log_weights))):
-        terms = (model.log_prob(arguments, few[:, None]) + log_weights).nan_to_num(nan=-math.inf)
-        halved = torch.logsumexp(terms[:, half], 1) - log_weights[half].logsumexp(0)
-        parts.append(torch.stack([torch.logsumexp(terms, 1), halved]))
-    log_p, by_half = torch.cat(parts, 1)[:, which]
-    is_alike = (log_p == by_half) | ((log_p - by_half).abs() < ALIKE)
-    if bool(is_alike[0]) and float(is_alike[1:].double().mean()) > MOSTLY:
-        return float((log_p[1:] <= log_p[0] + 1e-9).double().mean())
+    design = torch.tensor(event[0], dtype=torch.float64)
+    family = model.outcomes[0].family
+    if len(model.outcomes) == 1 and family.is_discrete:
+        (arguments,) = model.arguments(belief.points.values, design)
+        n = family.count(arguments)
+        if n * belief.points.n <= EVALUATIONS and event[1][0] < n:
+            p = family.log_prob(arguments, torch.arange(n, dtype=torch.float64)[:, None]).exp()
+            predictive = torch.where(belief.weights > 0, p, 0.0) @ belief.weights  # [Y]
+            here = predictive[int(event[1][0])]
+            return min(1.0, float(predictive[predictive <= here * (1 + ROUNDING)].sum()))
     columns = model.draw(*_evenly(model, belief, design, seed)).numpy()
-    found = [_smooth_tail(columns[:, i], value) for i, value in enumerate(outcome)]
-    return min(1.0, len(found) * min(found))  # of several outcomes, that of the oddest, allowing for their number
+    found = [_smooth_tail(columns[:, i], value) for i, value in enumerate(event[1])]
+    return min(1.0, len(found) * min(found))
 
 
 def _normal_tail(model: Model, belief: GaussianBelief, event: Event) -> float:
@@ -122,20 +100,12 @@ def _normal_tail(model: Model, belief: GaussianBelief, event: Event) -> float:
 
 
 def _evenly(model: Model, belief: PointBelief, design: Tensor, seed: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Parameters, the design, and uniforms for the outcomes: draws, a single parameter's at even quantiles."""
-    even = (torch.arange(N_SMOOTHED, dtype=torch.float64) + 0.5) / N_SMOOTHED
-    u = torch.stack([even[permutation(N_SMOOTHED, seed, 7, i)] for i in range(len(model.outcomes))], 1)
+    """Parameters, the design, and uniforms for the outcomes: draws, a single parameter's even with those."""
+    u = sobol(N_SMOOTHED, 1 + len(model.outcomes), seed)
     if belief.method != "grid" or len(belief.names) > 1 or belief.points.prior is None:
-        return belief.samples(N_SMOOTHED, seed), design, u
+        return belief.samples(N_SMOOTHED, seed), design, u[:, 1:]
     (name,) = belief.names
-    return {name: torch.from_numpy(belief.distribution(name).quantile(even.numpy()))}, design, u
-
-
-def _half(belief: PointBelief) -> Tensor:
-    """Numbers of every second point of a grid along each axis, or of every second particle; all of a list."""
-    if belief.points.strides is not None:
-        return torch.from_numpy(belief.points.strides[0])
-    return torch.arange(0, belief.points.n, 2 if belief.method == "particles" else 1)
+    return {name: torch.from_numpy(belief.distribution(name).quantile(u[:, 0].numpy()))}, design, u[:, 1:]
 
 
 def _smooth_tail(drawn: Array, y: float) -> float:
@@ -151,7 +121,7 @@ def _smooth_tail(drawn: Array, y: float) -> float:
     low, first, third, high = np.quantile(drawn, [TRACE, 0.25, 0.75, 1 - TRACE])
     if not low <= y <= high:
         return float(2 * (drawn <= y).mean() if y < low else 2 * (drawn >= y).mean())
-    width = max(0.5 * (third - first) / 1.34 * n**-0.2, (high - low) / N_BINS)
+    width = max(0.9 * (third - first) / 1.34 * n**-0.2, (high - low) / N_BINS)
     if not width > 0:
         return 1.0
     edges = np.linspace(low - 4 * width, high + 4 * width, N_BINS + 1)

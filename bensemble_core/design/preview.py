@@ -10,7 +10,6 @@ from torch import Tensor
 from bensemble_core.design.experiment import Experiment
 from bensemble_core.design.spec.model import Variable as Outcome
 from bensemble_core.design.spec.model import readable
-from bensemble_core.design.spec.spaces import Variable
 from bensemble_core.design.spec.spread import axis
 from bensemble_core.threads import one_thread
 
@@ -39,12 +38,10 @@ def preview(experiment: Experiment) -> Preview:
     variables = model.space.variables
     along = next((i for i, variable in enumerate(variables) if variable.size > 2), 0)
     grid = axis(variables[along], POINTS)
-    columns = [grid if i == along else _middle(variable).expand(len(grid)) for i, variable in enumerate(variables)]
-    rows = torch.stack(columns, 1)
-    n_axes = model.prior.n_scores + len(model.prior.listed)
-    theta, _ = model.prior.at(
-        *model.prior.draw(torch.tensor(QUANTILES, dtype=torch.float64)[:, None].repeat(1, n_axes))
-    )
+    rows = model.space.from_unit(torch.full((len(grid), len(variables)), 0.5, dtype=torch.float64))
+    rows[:, along] = grid
+    levels = torch.tensor(QUANTILES, dtype=torch.float64)[:, None]
+    theta, _ = model.prior.at(*model.prior.draw(levels.repeat(1, model.prior.n_scores + len(model.prior.listed))))
     outcome = model.outcomes[0]
     arguments = model.arguments({name: value[:, None] for name, value in theta.items()}, rows)[0]
     meaning, found = _expected(outcome, arguments)
@@ -54,15 +51,9 @@ def preview(experiment: Experiment) -> Preview:
         is_log=variables[along].is_log,
         outcome=outcome.name,
         meaning=meaning,
-        labels=tuple(
-            readable({name: float(theta[name][i]) for name in model.prior.names}) for i in range(len(QUANTILES))
-        ),
-        curves=found.expand(len(QUANTILES), len(grid)),
+        labels=tuple(readable({name: float(theta[name][i]) for name in model.prior.names}) for i in range(len(levels))),
+        curves=found.expand(len(levels), len(grid)),
     )
-
-
-def _middle(variable: Variable) -> Tensor:
-    return variable.from_unit(torch.full((1,), 0.5, dtype=torch.float64))
 
 
 def _expected(outcome: Outcome, arguments: dict[str, Tensor]) -> tuple[str, Tensor]:

@@ -4,16 +4,16 @@ Each truth is a draw of the prior (or given); a policy proposes, the model answe
 What comes out are curves over rounds: the posterior sd, the error, and how often the interval holds the truth.
 """
 
-import copy
-import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import torch
 
+from bensemble_core.design.belief.points import Array
 from bensemble_core.design.experiment import Experiment
+from bensemble_core.design.search.search import N_TRIES, allowed
 from bensemble_core.design.spec.model import Observation, readable
 from bensemble_core.design.spec.spaces import sobol
 from bensemble_core.errors import InvalidOption
@@ -57,33 +57,6 @@ class Curve:
     n_truths: int
 
 
-@dataclass(kw_only=True)
-class _Sums:
-    """Over truths, of one policy."""
-
-    sd: dict[str, list[float]] = field(default_factory=dict)
-    square: dict[str, list[float]] = field(default_factory=dict)
-    inside: dict[str, list[float]] = field(default_factory=dict)
-    information: list[float] = field(default_factory=list)
-    n: int = 0
-
-    @classmethod
-    def empty(cls, names: Sequence[str], rounds: int) -> "_Sums":
-        columns = [{name: [0.0] * (rounds + 1) for name in names} for _ in range(3)]
-        return cls(sd=columns[0], square=columns[1], inside=columns[2], information=[0.0] * (rounds + 1))
-
-    def curve(self, policy: str) -> Curve:
-        n = self.n
-        return Curve(
-            policy=policy,
-            sd={name: [x / n for x in row] for name, row in self.sd.items()},
-            rmse={name: [math.sqrt(x / n) for x in row] for name, row in self.square.items()},
-            coverage={name: [x / n for x in row] for name, row in self.inside.items()},
-            information=[x / n for x in self.information],
-            n_truths=n,
-        )
-
-
 def simulate(
     experiment: Experiment,
     *,
@@ -106,26 +79,33 @@ def simulate(
     for policy in policies:
         _check(experiment, policy)
     names = experiment.spec.model.prior.names
+    nothing = np.zeros((4, len(names), rounds + 1))
     curves = [Curve(**stated) for stated in resume["curves"]] if resume else []
-    under_way = _Sums(**copy.deepcopy(resume["sums"])) if resume else None
-    total = len(chosen) * len(policies)
+    sums, n = (np.array(resume["sums"]), resume["n"]) if resume else (nothing, 0)  # of the next policy's first n truths
+
+    def standing() -> dict[str, Any]:
+        return {"curves": [asdict(curve) for curve in curves], "sums": sums.tolist(), "n": n}
+
     for policy in policies[len(curves) :]:
-        sums = under_way or _Sums.empty(names, rounds)
-        under_way = None
-        for number in range(sums.n, len(chosen)):
-            _run(experiment, policy, chosen[number], rounds, derive(seed, number), sums)
-            sums.n += 1
+        while n < len(chosen):
+            sums = sums + _run(experiment, policy, chosen[n], rounds, derive(seed, n))
+            n += 1
             if report is not None:
-                done = len(curves) * len(chosen) + sums.n
-                report(done, total, f"{policy.name}: {sums.n} of {len(chosen)} truths")
+                done, total = len(curves) * len(chosen) + n, len(chosen) * len(policies)
+                report(done, total, f"{policy.name}: {n} of {len(chosen)} truths")
             if keep is not None:
-                keep(functools.partial(_standing, curves, sums))
-        curves.append(sums.curve(policy.name))
+                keep(standing)
+        curves.append(_curve(policy, names, sums / n, n))
+        sums, n = nothing, 0
     return curves
 
 
-def _standing(curves: Sequence[Curve], sums: _Sums) -> dict[str, Any]:
-    return {"curves": [asdict(curve) for curve in curves], "sums": asdict(sums)}
+def _curve(policy: Policy, names: Sequence[str], means: Array, n_truths: int) -> Curve:
+    """From means over truths of what `_run` gives."""
+    means[1] = np.sqrt(means[1])
+    sd, rmse, coverage = (dict(zip(names, rows.tolist(), strict=True)) for rows in means[:3])
+    information = means[3, 0].tolist()
+    return Curve(policy=policy.name, sd=sd, rmse=rmse, coverage=coverage, information=information, n_truths=n_truths)
 
 
 def _truths(experiment: Experiment, truths: Sequence[Mapping[str, float]] | int, seed: int) -> list[dict[str, float]]:
@@ -156,8 +136,6 @@ def check_truth(experiment: Experiment, truth: Mapping[str, float]) -> None:
         return
     corners = model.space.corners()
     rows = corners[model.space.admits(corners)]
-    if not len(rows):
-        return
     theta = {name: torch.full((len(rows),), float(value), dtype=torch.float64) for name, value in truth.items()}
     for pointer, wrong, expected in model.faults(theta, rows):
         if wrong.any():
@@ -176,28 +154,25 @@ def _check(experiment: Experiment, policy: Policy) -> None:
         raise InvalidOption(f"a staircase needs variable=… and a single design variable; there is {', '.join(names)}")
 
 
-def _run(
-    experiment: Experiment, policy: Policy, truth: Mapping[str, float], rounds: int, seed: int, sums: _Sums
-) -> None:
+def _run(experiment: Experiment, policy: Policy, truth: Mapping[str, float], rounds: int, seed: int) -> Array:
+    """Posterior sd, squared error, whether the interval holds the truth, and information about it, for each of the P
+    parameters after each round: [4, P, 1 + rounds]."""
     observations: list[Observation] = []
-    _record(experiment, truth, observations, 0, sums)
-    for turn in range(rounds):
-        design = _next(experiment, policy, observations, derive(seed, 2, turn))
-        outcome = experiment.draw(truth, design, derive(seed, 3, turn))
-        observations.append((design, outcome))
-        _record(experiment, truth, observations, turn + 1, sums)
-
-
-def _record(
-    experiment: Experiment, truth: Mapping[str, float], observations: Sequence[Observation], turn: int, sums: _Sums
-) -> None:
-    belief = experiment.posterior(observations)
-    low, high = belief.quantile((1 - LEVEL) / 2), belief.quantile((1 + LEVEL) / 2)
-    for name in belief.names:
-        sums.sd[name][turn] += belief.sd[name]
-        sums.square[name][turn] += (belief.mean[name] - truth[name]) ** 2
-        sums.inside[name][turn] += low[name] <= truth[name] <= high[name]
-    sums.information[turn] += experiment.log_likelihood(truth, observations) - belief.log_evidence
+    found = []
+    for turn in range(rounds + 1):
+        belief = experiment.posterior(observations)
+        low, high = belief.quantile((1 - LEVEL) / 2), belief.quantile((1 + LEVEL) / 2)
+        information = experiment.log_likelihood(truth, observations) - belief.log_evidence
+        found.append(
+            [
+                [belief.sd[name], (belief.mean[name] - x) ** 2, low[name] <= x <= high[name], information]
+                for name, x in ((name, truth[name]) for name in belief.names)
+            ]
+        )
+        if turn < rounds:
+            design = _next(experiment, policy, observations, derive(seed, 2, turn))
+            observations.append((design, experiment.draw(truth, design, derive(seed, 3, turn))))
+    return np.array(found, dtype=np.float64).transpose(2, 1, 0)
 
 
 def _next(experiment: Experiment, policy: Policy, observations: Sequence[Observation], seed: int) -> Mapping[str, Any]:
@@ -214,22 +189,17 @@ def _next(experiment: Experiment, policy: Policy, observations: Sequence[Observa
     if space.is_listed:
         rows = space.all()
         return space.decode(rows[int(seed % len(rows))].tolist())
-    for turn in range(1000):
-        u = torch.rand(
-            1, len(space.names), generator=torch.Generator().manual_seed(derive(seed, turn)), dtype=torch.float64
-        )
-        row = space.from_unit(u)
-        if bool(space.admits(row)[0]):
-            return space.decode(row[0].tolist())
-    raise InvalidOption("1,000 random designs all broke the constraints; list the designs instead")
+    rows = allowed(space, 1, seed, {})
+    if not len(rows):
+        raise InvalidOption(f"{N_TRIES:,} random designs all broke the constraints; list the designs instead")
+    return space.decode(rows[0].tolist())
 
 
 def _step(experiment: Experiment, policy: Policy, observations: Sequence[Observation]) -> float:
     """Replay the staircase over what has happened, within the bounds of the variable."""
     (variable,) = experiment.spec.model.space.variables
-    low, high = (
-        (variable.low, variable.high) if variable.kind != "values" else (min(variable.values), max(variable.values))
-    )
+    ends = variable.values or (variable.low, variable.high)
+    low, high = min(ends), max(ends)
     middle = (low + high) / 2
     level = policy.start if policy.start is not None else float(variable.decode(round(middle)))
     harder = policy.step if policy.harder == "up" else -policy.step

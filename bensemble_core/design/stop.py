@@ -1,5 +1,6 @@
 """When to stop, and why."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -33,26 +34,22 @@ def needs_eig(rule: Rule | None) -> bool:
 def judge(rule: Rule | None, standing: Standing) -> Stop:
     """Apply the rules; an experiment without a design left stops whatever they say."""
     reasons: list[str] = []
-    stops = _holds(rule, standing, reasons) if rule is not None else False
+    stops = rule is not None and _holds(rule, standing, reasons)
     if standing.is_exhausted:
         reasons.append("no design is left that is allowed and affordable")
     return Stop(stop=stops or standing.is_exhausted, reasons=tuple(reasons))
 
 
 def _holds(rule: Rule, standing: Standing, reasons: list[str]) -> bool:
-    if rule.kind == "any":
+    if rule.kind in ("any", "all"):
         held = [_holds(inner, standing, reasons) for inner in rule.rules]  # all of them, for their reasons
-        return any(held)
-    if rule.kind == "all":
-        held = [_holds(inner, standing, reasons) for inner in rule.rules]
-        return all(held)
+        return any(held) if rule.kind == "any" else all(held)
     if rule.kind == "sd":
         sd = standing.sd[rule.parameter]
         met, reason = sd <= rule.limit, f"sd of {rule.parameter} is {sd:.4g}, at most {rule.limit:g}"
     elif rule.kind == "max_eig_below":
-        eig = standing.max_eig
-        met = eig is not None and eig < rule.limit
-        reason = f"the best design promises {eig:.4g} nats, below {rule.limit:g}" if eig is not None else ""
+        eig = math.inf if standing.max_eig is None else standing.max_eig
+        met, reason = eig < rule.limit, f"the best design promises {eig:.4g} nats, below {rule.limit:g}"
     elif rule.kind == "max_trials":
         met, reason = standing.n_trials >= rule.limit, f"{standing.n_trials} trials of at most {rule.limit:g}"
     else:

@@ -3,9 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from bensemble_core.design.belief.follow import N_DRAWS, is_drawn, sizes
 from bensemble_core.design.belief.particles import N_MOVES, N_PARTICLES
-from bensemble_core.design.belief.points import fits_grid, home
-from bensemble_core.design.belief.sampled import N_POINTS, fits_draws
 from bensemble_core.design.information.batch import MAX_JOINT
 from bensemble_core.design.information.bounds import N_INNER, N_OUTER
 from bensemble_core.design.information.nodes import can_enumerate, n_nodes
@@ -35,12 +34,12 @@ def work_of(model: Model, *, n_observations: int, count: int, n_pending: int) ->
             n_designs=n_designs,
             explanation=f"closed form of {n_designs} designs",
         )
-    k = model.prior.n_scores
-    on_grid = fits_grid(model.prior)
-    is_drawn = fits_draws(model.prior)
-    n_points = home(k).size * model.prior.n_listed if on_grid else 2 * N_POINTS if is_drawn else N_PARTICLES
+    on_grid, is_followed = sizes(model), bool(sizes(model)) or is_drawn(model)
+    n_points = N_DRAWS if is_followed else N_PARTICLES
+    if on_grid:
+        n_points = on_grid[0] ** model.prior.n_scores * model.prior.n_listed
     belief = n_points * (n_observations + 1)
-    if not on_grid and not is_drawn and n_observations:
+    if not is_followed and n_observations:
         belief *= 1 + N_MOVES * N_TEMPERATURES
     n_outcomes = _outcomes(model)
     if n_outcomes is None:

@@ -11,9 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bensemble_core.design.belief.convergence import axis_errors
 from bensemble_core.design.belief.marginals import Marginal, draws_of_grid, of_grid, of_points
-from bensemble_core.design.belief.points import Points, taken
+from bensemble_core.design.belief.points import Points
 from bensemble_core.errors import InvalidOption
 from bensemble_core.randomness import generator
 
@@ -125,7 +124,7 @@ class PointBelief(Belief):
     mass: Array  # [P], which sum to 1
     log_likelihood: Array  # [P] of all observations
     log_evidence: float
-    spread: float = 0.0  # of log_evidence, where it was sampled or peaks were passed by
+    spread: float = 0.0  # how far log_evidence may be off
 
     @cached_property
     def weights(self) -> Tensor:
@@ -134,8 +133,7 @@ class PointBelief(Belief):
 
     @cached_property
     def error(self) -> float:
-        """Of a grid, from what fewer of its points would give."""
-        return self.spread + (0.0 if self.points.frame is None else sum(axis_errors(self.mass, self.points.frame.n)))
+        return self.spread
 
     @cached_property
     def _table(self) -> Tensor:
@@ -167,10 +165,8 @@ class PointBelief(Belief):
         return -float(self._average(log_posterior))
 
     def _distribution(self, name: str) -> Marginal:
-        is_list = name in self.points.listed
-        if self.points.prior is not None and not is_list:
-            return of_grid(self.points, self.mass, name)
-        return of_points(self.points.values[name].numpy(), self.mass, is_list=is_list)
+        of = of_grid if self.points.prior is not None and name not in self.points.listed else of_points
+        return of(self.points, self.mass, name)
 
     def _draws(self, n: int, seed: int) -> dict[str, Tensor]:
         if self.points.prior is not None:
@@ -184,19 +180,17 @@ class PointBelief(Belief):
         return torch.searchsorted(self.weights.cumsum(0), u).clamp(max=self.points.n - 1)
 
     def telling(self) -> Tensor:
-        """Fewer points for a first look: every second of a grid, a quarter of the particles; none without weight."""
+        """Which points are enough for a first look: every second of a grid along each axis, or a quarter of the draws,
+        and none that hardly has weight: a mask [P]."""
         keep = self.weights > self.weights.max() * NEGLIGIBLE
-        if self.points.coarse is not None:
-            thinned = keep & self.points.coarse
-            return thinned if bool(thinned.any()) else keep  # all the weight may lie between them
-        if self.method == "particles" and (self.points.groups is None or self.points.is_grouped):
-            return torch.arange(self.points.n) < self.points.n // 4  # of its sixteen parts four
-        return keep
+        if self.points.half is not None and bool((keep & self.points.half).any()):  # all may lie between them
+            return keep & self.points.half
+        return keep & (torch.arange(self.points.n) % 4 == 0) if self.method == "particles" else keep
 
     def only(self, keep: Tensor) -> "PointBelief":
         """The belief on some of its points, by a mask [P]."""
         mass, log_likelihood = self.mass[keep.numpy()], self.log_likelihood[keep.numpy()]
-        return replace(self, points=taken(self.points, keep), mass=mass / mass.sum(), log_likelihood=log_likelihood)
+        return replace(self, points=self.points.only(keep), mass=mass / mass.sum(), log_likelihood=log_likelihood)
 
 
 def normalised(log_joint: Array) -> tuple[Array, float]:

@@ -16,7 +16,7 @@ from scipy import special
 
 from bensemble_core.design.belief.belief import PointBelief
 from bensemble_core.design.belief.memory import Memory
-from bensemble_core.design.belief.points import Points
+from bensemble_core.design.belief.points import scattered
 from bensemble_core.design.cells.gains import BENT, SPACINGS, fitted
 from bensemble_core.design.cells.precise import Precise
 from bensemble_core.design.spec.model import Event, Model
@@ -36,14 +36,8 @@ def _cloud(model: Model, events: Sequence[Event], memory: Memory, seed: int) -> 
         fitted(Precise(model=model), events, spacing, memory)[0] for spacing in SPACINGS[model.prior.n_scores][-2:]
     )
     z = fine.draws(N_DRAWS, seed)
-    values, log_density = model.prior.at_scores(torch.from_numpy(z))
-    points = Points(
-        key=("cloud", seed, tuple(events)),
-        values=values,
-        log_prior=torch.full((len(z),), -math.log(len(z)), dtype=torch.float64),
-        log_density=log_density.clamp(-745, 745),
-        scores=torch.from_numpy(z),
-    )
+    none = torch.empty(len(z), 0, dtype=torch.int64)
+    points = scattered(model.prior, torch.from_numpy(z), none, ("cloud", seed, tuple(events)))
     log_likelihood = memory.log_likelihood(model, points, events)
     log_prior = -0.5 * (z**2).sum(1) - 0.5 * z.shape[1] * math.log(2 * math.pi)
     log_weights = log_prior + log_likelihood - fine.log_density(z)

@@ -1,7 +1,5 @@
 """How far a sum over a grid is off, judged from every second and every fourth of its points."""
 
-import itertools
-
 import numpy as np
 import numpy.typing as npt
 
@@ -22,34 +20,3 @@ def remaining(fine: Array, half: Array, quarter: Array) -> Array:
     r = np.clip(last / np.maximum(before, TINY), LUCKIEST, SLOWEST)
     squared = np.minimum(last, 10 * last * last)
     return np.asarray(np.where(last <= before * before, squared, last * r / (1 - r)))
-
-
-def axis_errors(mass: Array, n: tuple[int, ...]) -> list[float]:
-    """Of log Σ weights along each axis of a grid, from weights that sum to 1, in the order of the grid: [K]."""
-    cube = mass.reshape(*n, -1)
-    found = []
-    for axis in range(len(n)):
-        along = cube.sum(tuple(i for i in range(cube.ndim) if i != axis))
-        sums = [np.log(np.maximum(step * along[::step].sum(), TINY)) for step in (1, 2, 4)]
-        found.append(float(remaining(*(np.asarray(value) for value in sums))))
-    return found
-
-
-def edge_masses(mass: Array, n: tuple[int, ...]) -> list[float]:
-    """Weight of the first and last points along each axis: [K]."""
-    cube = mass.reshape(*n, -1)
-    return [float(cube.take([0, -1], axis).sum()) for axis in range(len(n))]
-
-
-def n_peaks(log_joint: Array, n: tuple[int, ...]) -> int:
-    """Points of a grid that are higher than their neighbours on all sides, of the combination of listed values that has
-    most of them."""
-    cube = log_joint.reshape(*n, -1)
-    padded = np.pad(cube, [(1, 1)] * len(n) + [(0, 0)], constant_values=-np.inf)
-    is_peak = cube > -np.inf
-    for step in itertools.product((0, -1, 1), repeat=len(n)):
-        if any(step):
-            beside = padded[tuple(slice(1 + s, size + 1 + s) for s, size in zip(step, n, strict=True))]
-            # of two that are equal the first counts
-            is_peak &= cube > beside if step < (0,) * len(n) else cube >= beside
-    return int(is_peak.reshape(-1, cube.shape[-1]).sum(0).max())

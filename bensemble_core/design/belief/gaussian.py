@@ -5,7 +5,7 @@ Posterior by the usual conjugate update; EIG = ½ log det(I + X S Xᵀ / s²) (L
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -94,10 +94,13 @@ def gaussian_eig(model: Model, belief: GaussianBelief, rows: Tensor) -> Tensor:
     return _information(model, belief, slopes / sd[..., None])
 
 
-def gaussian_joint_eig(model: Model, belief: GaussianBelief, rows: Tensor) -> float:
-    """EIG of running all the designs [J, D]."""
+def spread_after(model: Model, belief: GaussianBelief, rows: Tensor) -> GaussianBelief:
+    """After these designs; whatever comes out, the spread is the same."""
     _, slopes, sd = linear_form(model, rows)
-    return float(_information(model, belief, (slopes / sd[..., None]).flatten(0, 1)[None])[0])
+    x = (slopes / sd[..., None]).flatten(0, 1)
+    gram = torch.eye(len(x), dtype=torch.float64) + x @ belief.spread @ x.mT
+    left = belief.spread - belief.spread @ x.mT @ torch.linalg.solve(gram, x @ belief.spread)
+    return replace(belief, spread=(left + left.mT) / 2)
 
 
 def _information(model: Model, belief: GaussianBelief, x: Tensor) -> Tensor:

@@ -1,32 +1,22 @@
-"""The distribution of one parameter: of a list, of particles, of a normal posterior, and of a grid between its points.
+"""The distribution of one parameter: of a list, of draws, of a normal posterior, and of a grid between its points."""
 
-A grid's masses are seen as a density that is a spline of order 5 through them: along every axis Σ c_i B(u / h − i),
-with B the B-spline, and c from the filter that makes the sum pass through the masses (Unser 1999). B is the density of
-the sum of six uniforms less 3: draws of the posterior and its distribution functions take no more than the c. Quantiles
-of a normal posterior are right to 1e-6, 1e-4 and 3e-3 of an sd on grids of one to three axes.
-"""
-
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import torch
 from scipy import special
 from torch import Tensor
 
-from bensemble_core.design.belief.points import REACH, Array, Points
+from bensemble_core.design.belief.points import Array, Points
 from bensemble_core.randomness import generator
 
-NEGLIGIBLE = 1e-14  # of the mass: points that may be left out
-ORDER: Final = 5  # of the spline
-HALF = 3  # of the width of a B-spline, in spacings
-PER_STEP = 32  # places of a mesh between two points,
-N_MESH = 2**20  # or fewer, so that they are no more than this
 N_ZOOMS = 4
 N_STARTS = 200
+N_MESH = 2049
 TRACE = 0.0005  # of the mass on either side of a density that is drawn
+EVEN = 1e-6  # by which distances of evenly spaced values may differ
+ROUNDING = 1e-13  # of the greatest value, by which equal ones may differ
 
 Curve = Callable[[Array], Array]
 
@@ -65,11 +55,10 @@ def normal(mean: float, sd: float) -> Marginal:
     return Marginal(quantile=lambda q: mean + sd * special.ndtri(q), below=lambda x: special.ndtr((x - mean) / sd))
 
 
-def of_points(values: Array, mass: Array, *, is_list: bool) -> Marginal:
-    """Points with these values and masses [P]: particles, of whose own mass half lies below them, or all of a list."""
-    values, where = np.unique(values, return_inverse=True)
-    weights = np.bincount(where, mass, len(values)).astype(np.float64)
-    if not is_list:
+def of_points(points: Points, mass: Array, name: str) -> Marginal:
+    """Of weighted points: all of a list, or points of whose own mass half lies below them."""
+    values, weights = _sorted(points, mass, name, points.values[name])
+    if name not in points.listed:
         middle = weights.cumsum() - 0.5 * weights
         return Marginal(quantile=lambda q: np.interp(q, middle, values), below=lambda x: np.interp(x, values, middle))
     total = np.append(0.0, weights.cumsum())
@@ -81,76 +70,79 @@ def of_points(values: Array, mass: Array, *, is_list: bool) -> Marginal:
 
 
 def of_grid(points: Points, mass: Array, name: str) -> Marginal:
-    """A continuous parameter on a grid, which is a monotone map of v = o + Σ_{j ≤ i} m_j u_j, with u the coordinates of
-    the grid and i the parameter's own axis (prior and frame are both triangular).
-
-    Along its own axis the density is the spline; over the others the sum is the trapezoid rule, as exact as the grid.
-    """
+    """A continuous parameter of a grid: a monotone map of a sum v of scores, whose distribution function is
+    interpolated between the grid's values of v."""
     from scipy.interpolate import PchipInterpolator  # slow to import, and only summaries need it
 
     assert points.prior is not None
     assert points.frame is not None
-    frame = points.frame
-    axis, slopes, offset, prior = points.prior.coordinate(name)
-    factor = np.asarray(frame.factor)
-    steps = np.asarray(frame.spacing) * (np.asarray(slopes) @ factor)  # of v, from point to point along each axis
-    lines = mass.reshape(*frame.n, -1).sum(tuple(range(axis + 1, len(frame.n) + 1)))
-    place = np.zeros(1)  # of the points, in steps along the own axis
-    for step, n in zip(steps[: axis + 1] / steps[axis], frame.n[: axis + 1], strict=True):
-        place = (place[:, None] + step * np.arange(n)).ravel()
-    some = place[lines.ravel() > NEGLIGIBLE]
-    first = math.floor(some.min())
-    span = math.ceil(some.max()) - first
-    per_step = min(PER_STEP, N_MESH / max(1, span))
-    share, cell = np.modf((np.clip(place, first, first + span) - first) * per_step)
-    coefficients = _spline_coefficients(lines, (axis,)).ravel()
-    on_mesh = np.zeros(math.ceil(span * per_step) + 2)
-    for beyond, part in ((0, 1 - share), (1, share)):
-        on_mesh += np.bincount(cell.astype(np.int64) + beyond, coefficients * part, len(on_mesh))
-    reach = math.ceil(HALF * per_step)
-    rise = np.convolve(on_mesh, np.diff(_spline_below(np.arange(-reach, reach + 1) / per_step)))
-    below = np.maximum.accumulate(np.maximum(np.append(0, rise.cumsum()), 0))
-    below /= below[-1]
-    start = offset + float(np.asarray(slopes) @ (np.asarray(frame.centre) - REACH * factor.sum(1)))
-    v = start + steps[axis] * (first + (np.arange(len(below)) - reach) / per_step)
-    values = v if prior is None else prior.at(torch.from_numpy(v)).numpy()
-    rising, where = np.unique(below, return_index=True)
-    try:
-        with np.errstate(all="ignore"):
-            quantile: Curve = PchipInterpolator(rising, values[where])
-    except ValueError:  # slopes beyond what floating point holds
-        quantile = lambda q: np.interp(q, rising, values[where])  # noqa: E731
-    return Marginal(quantile=quantile, below=lambda x: np.interp(x, values, below))
+    _, slopes, offset, prior = points.prior.coordinate(name)
+    m = torch.tensor(slopes, dtype=torch.float64)
+    v, weights = _sorted(points, mass, name, offset + points.scores @ m)
+    steps = np.diff(v)
+    if len(steps) > 2 and np.ptp(steps) <= EVEN * steps[0]:
+        middle = weights.cumsum() - 0.5 * weights
+        middle[1:-1] -= (weights[2:] - weights[:-2]) / 24  # half of a mass is not quite what lies below a point
+    else:  # sums of those of two axes
+        width = points.frame.spacing * float((m @ torch.tensor(points.frame.factor, dtype=torch.float64)).abs().max())
+        v, middle = _spread_out(v, weights, width)
+    mapped = (lambda v: v) if prior is None else (lambda v: prior.at(torch.from_numpy(v)).numpy())
+    theta, score = mapped(v), special.ndtri(np.maximum.accumulate(middle.clip(0, 1)))
+    with np.errstate(invalid="ignore"):
+        some = (
+            np.isfinite(score + theta) & (np.diff(score, prepend=-np.inf) > 0) & (np.diff(theta, prepend=-np.inf) > 0)
+        )
+    v, theta, score = v[some], theta[some], score[some]
+
+    def curve(x: Array, y: Array) -> Curve:
+        """A normal posterior is a straight line in normal scores."""
+        if len(x) < 2:
+            return lambda at: np.full(np.shape(at), y[0])
+        found = PchipInterpolator(x, y)
+        return lambda at: np.asarray(found(np.clip(at, x[0], x[-1])))
+
+    v_of, score_of = curve(score, v), curve(theta, score)
+    return Marginal(
+        quantile=lambda q: np.asarray(mapped(v_of(special.ndtri(q)))), below=lambda x: special.ndtr(score_of(x))
+    )
 
 
-def _spline_coefficients(cube: Array, axes: Iterable[int]) -> Array:
-    """Those of the B-splines along some axes whose sum passes through the values of a cube."""
-    from scipy.ndimage import spline_filter1d  # slow to import, and only summaries need it
+def _spread_out(v: Array, weights: Array, width: float) -> tuple[Array, Array]:
+    """An even mesh and what lies below it, where each weight is spread evenly over so much about its value; without
+    what that adds to the variance, width² / 12."""
+    total, first = np.append(0.0, weights.cumsum()), np.append(0.0, (weights * v).cumsum())
 
-    for axis in axes:
-        cube = spline_filter1d(cube, ORDER, axis)
-    return cube
+    def ramp(x: Array) -> Array:
+        i = np.searchsorted(v, x)
+        return np.asarray(x * total[i] - first[i])
+
+    def below(x: Array) -> Array:
+        return (ramp(x + 0.5 * width) - ramp(x - 0.5 * width)) / width
+
+    at = np.linspace(v[0] - width, v[-1] + width, N_MESH)
+    return at, below(at) - (below(at + width) - 2 * below(at) + below(at - width)) / 24
 
 
-def _spline_below(x: Array) -> Array:
-    """∫ of the B-spline up to x: the distribution function of the sum of n uniforms less n / 2."""
-    x, n = np.clip(x, -HALF, HALF), ORDER + 1
-    terms = [(-1) ** i * math.comb(n, i) * np.maximum(x + HALF - i, 0) ** n for i in range(n + 1)]
-    return np.asarray(np.sum(terms, 0) / math.factorial(n))
+def _sorted(points: Points, mass: Array, name: str, column: Tensor) -> tuple[Array, Array]:
+    """Different values of a column [P] in ascending order, and the mass of each."""
+    if name not in points.orders:
+        values = column.numpy()
+        order = values.argsort(kind="stable")
+        ascending = values[order]
+        starts = np.append(True, np.diff(ascending) > ROUNDING * max(1.0, float(np.abs(ascending).max()))).nonzero()[0]
+        points.orders[name] = order, starts, ascending[starts]
+    order, starts, values = points.orders[name]
+    return values, np.add.reduceat(mass[order], starts)
 
 
 def draws_of_grid(points: Points, mass: Array, n: int, seed: int) -> dict[str, Tensor]:
-    """n draws by name: a B-spline by its coefficient, and a place within it. Where points lie too far apart for what
-    is between them some coefficients are negative; these are left out."""
+    """n draws by name: a point by its mass, and a place in the cell around it."""
     assert points.prior is not None
     assert points.frame is not None
-    rng, frame = generator(seed), points.frame
-    k = len(frame.n)
-    coefficients = _spline_coefficients(mass.reshape(*frame.n, -1), range(k)).ravel()
-    below = torch.from_numpy(np.where(coefficients > NEGLIGIBLE, coefficients, 0)).cumsum(0)
+    rng, k = generator(seed), len(points.frame.centre)
     u = torch.rand(n, generator=rng, dtype=torch.float64)
-    chosen = torch.searchsorted(below, u * below[-1]).clamp(max=points.n - 1)
-    away = torch.rand(n, k, ORDER + 1, generator=rng, dtype=torch.float64).sum(2) - HALF  # [n, K], in spacings
-    step = torch.tensor(frame.factor, dtype=torch.float64).reshape(k, k) * torch.tensor(frame.spacing)
+    chosen = torch.searchsorted(torch.from_numpy(mass).cumsum(0), u).clamp(max=points.n - 1)
+    away = torch.rand(n, k, generator=rng, dtype=torch.float64) - 0.5
+    step = torch.tensor(points.frame.factor, dtype=torch.float64).reshape(k, k) * points.frame.spacing
     listed = {name: points.values[name][chosen] for name in points.listed}
     return {**listed, **points.prior.at_scores(points.scores[chosen] + away @ step.mT)[0]}

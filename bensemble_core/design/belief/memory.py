@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bensemble_core.design.belief.points import Array, Frame, Points, grid
+from bensemble_core.design.belief.points import Array, Points
 from bensemble_core.design.deadline import check
 from bensemble_core.design.spec.model import Event, Model, readable
 from bensemble_core.errors import InvalidData, NotFinite
@@ -61,11 +61,6 @@ class Memory:
         check()
         made = make()
         return self.keep(key, made, size(made))
-
-    def grid(self, model: Model, frame: Frame) -> Points:
-        return self.get(
-            ("grid", frame), lambda: grid(model.prior, frame), lambda p: p.n * (len(p.values) + 4 + p.scores.shape[1])
-        )
 
     def log_likelihood(self, model: Model, points: Points, events: Sequence[Event]) -> Array:
         """Σ log p(y_n | θ, ξ_n) at the points, summed from the first observation on: [P].

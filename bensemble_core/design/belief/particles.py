@@ -1,5 +1,5 @@
-"""Weighted particles for models beyond a grid: Sobol draws of the prior, reweighted; and once those wear thin,
-tempered sequential Monte Carlo (Del Moral, Doucet & Jasra 2006) on the whole history.
+"""Particles for models that no frame follows: tempered sequential Monte Carlo (Del Moral, Doucet & Jasra 2006) on the
+whole history, from Sobol draws of the prior, which will do as they are while enough of them are effective.
 
 π_t ∝ p(θ) L(θ)^β_t with β from 0 to 1, each step as long as keeps half the particles effective; then systematic
 resampling and Metropolis moves in normal scores, random walks and independent proposals by turns. The history is sorted
@@ -9,16 +9,15 @@ and counted first, and chance comes from the seed alone: the same observations i
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bensemble_core.design.belief.belief import PointBelief, normalised
+from bensemble_core.design.belief.follow import weighed
 from bensemble_core.design.belief.memory import Memory
-from bensemble_core.design.belief.nuisances import cells
-from bensemble_core.design.belief.points import Array, Points
+from bensemble_core.design.belief.points import Array, scattered
 from bensemble_core.design.spec.blocks import JointPrior
 from bensemble_core.design.spec.model import Event, Model
 from bensemble_core.design.spec.priors import log_normal_density
@@ -34,26 +33,20 @@ CELLS = 4_000_000  # log-likelihoods held at once
 
 def particle_belief(model: Model, events: Sequence[Event], memory: Memory, *, seed: int = 0) -> PointBelief:
     start = memory.get(
-        ("particles", seed), lambda: _prior_points(model.prior, seed), lambda p: p.n * (len(p.values) + 6)
+        ("particles", seed),
+        lambda: scattered(model.prior, *_drawn(model.prior, seed), ("particles", seed)),
+        lambda p: p.n * (len(p.values) + 6),
     )
-    log_likelihood = memory.log_likelihood(model, start, events)
-    mass, log_evidence = normalised(start.prior_array + log_likelihood)
-    ess = _effective(mass)
-    if ess >= ENOUGH * start.n:
-        return PointBelief(
-            method="particles",
-            points=start,
-            names=model.prior.names,
-            mass=mass,
-            log_likelihood=log_likelihood,
-            log_evidence=log_evidence if events else 0.0,
-            spread=math.sqrt(max(0.0, 1 / ess - 1 / start.n)),
-        )
+    belief = weighed(model, start, events, memory)
+    variance = 1 / _effective(belief.mass) - 1 / start.n
+    if variance <= (1 / ENOUGH - 1) / start.n:
+        return replace(belief, spread=math.sqrt(max(0.0, variance)))
     counted = tuple(sorted(Counter(events).items()))
-    belief: PointBelief = memory.get(
-        ("tempered", seed, counted), lambda: _tempered(model, counted, start, seed), lambda b: b.points.n * 12
-    )
-    return belief
+    return memory.get(("tempered", seed, counted), lambda: _tempered(model, counted, seed), lambda b: b.points.n * 12)
+
+
+def _drawn(prior: JointPrior, seed: int) -> tuple[Tensor, Tensor]:
+    return prior.draw(sobol(N_PARTICLES, prior.n_scores + len(prior.listed), seed))
 
 
 @dataclass(kw_only=True)
@@ -71,32 +64,9 @@ class _Cloud:
         self.origin = self.origin[chosen]
 
 
-def _prior_points(prior: JointPrior, seed: int) -> Points:
-    z, index = prior.draw(sobol(N_PARTICLES, prior.n_scores + len(prior.listed), seed))
-    return _points(prior, z, index, ("particles", seed))
-
-
-def _points(prior: JointPrior, z: Tensor, index: Tensor, key: tuple[object, ...]) -> Points:
-    values, log_density = prior.at(z, index)
-    groups, n_groups = None, 0
-    if prior.nuisances:  # for a first look; estimates move the particles of a cell together
-        groups, n_groups = cells(prior, z, values, 1.5 * math.sqrt(len(z)))
-    return Points(
-        key=key,
-        values=values,
-        log_prior=torch.full((len(z),), -math.log(len(z)), dtype=torch.float64),
-        log_density=log_density.clamp(-745, 745),
-        scores=z,
-        groups=groups,
-        n_groups=n_groups,
-        listed=frozenset(name for block in prior.listed for name in block.names),
-        is_common=key[0] == "particles",
-    )
-
-
-def _tempered(model: Model, counted: Sequence[tuple[Event, int]], start: Points, seed: int) -> PointBelief:
+def _tempered(model: Model, counted: Sequence[tuple[Event, int]], seed: int) -> PointBelief:
     prior = model.prior
-    z, index = prior.draw(sobol(start.n, prior.n_scores + len(prior.listed), seed))
+    z, index = _drawn(prior, seed)
     history = _History(model, counted)
     cloud = _Cloud(
         z=z,
@@ -107,20 +77,19 @@ def _tempered(model: Model, counted: Sequence[tuple[Event, int]], start: Points,
     )
     beta, log_evidence, variance, scale = 0.0, 0.0, 0.0, 1.0
     while beta < 1:
-        step = _step(cloud.log_likelihood, 1 - beta)
-        log_increment = step * cloud.log_likelihood
-        mass, log_mean = normalised(log_increment.numpy() - math.log(len(z)))
+        step = _step(cloud.log_likelihood.numpy(), 1 - beta)
+        mass, log_mean = normalised(step * cloud.log_likelihood.numpy() - math.log(len(z)))
         log_evidence += log_mean
         variance += 1 / _effective(mass) - 1 / len(z)
         beta = 1.0 if step == 1 - beta else beta + step
         cloud.take(_systematic(torch.from_numpy(mass), cloud.rng))
         scale = _move(prior, history, cloud, beta, scale)
-    points = _points(prior, cloud.z, cloud.index, ("tempered", seed, tuple(counted)))
+    points = scattered(prior, cloud.z, cloud.index, ("tempered", seed, tuple(counted)))
     return PointBelief(
         method="particles",
         points=points,
         names=prior.names,
-        mass=np.exp(points.prior_array),
+        mass=points.mass_array,
         log_likelihood=cloud.log_likelihood.numpy(),
         log_evidence=log_evidence,
         spread=math.sqrt(max(variance, _kinship(cloud.origin))),
@@ -158,24 +127,18 @@ class _History:
         return torch.where(total.isnan(), -math.inf, total)
 
 
-def _step(log_likelihood: Tensor, longest: float) -> float:
+def _step(log_likelihood: Array, longest: float) -> float:
     """The longest step that leaves half of the particles effective."""
-
-    known = log_likelihood.numpy()
-
-    def effective(step: float) -> float:
-        mass, _ = normalised(step * known)
-        return _effective(mass)
-
-    if not bool((log_likelihood > -math.inf).any()):
-        raise InvalidData("the model gives these observations together no chance; check them, or allow for lapses")
     half = 0.5 * int((log_likelihood > -math.inf).sum())
-    if effective(longest) >= half:
-        return longest
+    if not half:
+        raise InvalidData("the model gives these observations together no chance; check them, or allow for lapses")
     low, high = 0.0, longest
+    if _effective(normalised(longest * log_likelihood)[0]) >= half:
+        return longest
     for _ in range(40):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if effective(middle) >= half else (low, middle)
+        is_short = _effective(normalised(middle * log_likelihood)[0]) >= half
+        low, high = (middle, high) if is_short else (low, middle)
     return max(low, 1e-9)
 
 

@@ -1,14 +1,13 @@
-"""Weighted points of the parameters: a tensor grid in normal scores that can be moved to where the posterior is.
+"""Weighted points of the parameters in a frame that can be laid where the posterior is: a grid or Sobol draws.
 
-z = centre + A u, with A lower triangular and u equally spaced along each axis, on ±8 or more, as finely as that axis
-needs: a lapse rate is seen by 25 points where a threshold takes 200. For a smooth integrand that dies out before the
-edges the trapezoid rule converges geometrically: every second point gives about the square root of the error, which is
-what `coarse` is for, and every fourth tells whether the convergence is of that kind. Frames are rounded, so that the
-grid of one round mostly serves the next one too, and tables computed on it can be kept.
+z = centre + A u in normal scores of the prior, A lower triangular. A grid has u equally spaced along each axis, and its
+sums are the trapezoid rule, which converges geometrically for a smooth integrand: every second point gives about the
+square root of the error. Draws have u ~ N(0, I), and their sixteenths tell the error. Listed values stand beside both.
+
+Points that agree in every target lie together, as a group.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TypeAlias
@@ -20,39 +19,47 @@ from torch import Tensor
 
 from bensemble_core.design.spec.blocks import JointPrior
 from bensemble_core.design.spec.priors import log_normal_density
+from bensemble_core.design.spec.spaces import sobol
+from bensemble_core.randomness import generator
 
-REACH = 8.0  # half-width of a grid, in u
+REACH = 6.0  # half-width of a grid, in u
 N_PARTS = 16  # of draws, by which their error is told
-PER_AXIS = {1: 161, 2: 49, 3: 25}  # to begin with; one more than a multiple of four
-MAX_AXES = 2  # beyond them points are drawn; a grid of three axes only tries a model out
-MAX_POINTS = 2**18
+MAX_POINTS = 2**18 + 2**10
+MOST_NODED = 3  # scores of draws with nodes
+NODES = {1: 17, 2: 11}  # along each of the nuisances' scores, by how many they are
+NODES_REACH = 5.5  # in u
+N_NESTED = 2**7  # draws of more nuisances
+LEAST_DRAWS = 2**8  # with nodes
 
-Key: TypeAlias = tuple[object, ...] | str
+Key: TypeAlias = tuple[object, ...]
 Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """Where a grid lies."""
+    """Where points lie, and how many: along each axis of a grid, one more than a multiple of four, or of all draws."""
 
-    n: tuple[int, ...]  # [K] points along each axis, one more than a multiple of four
     centre: tuple[float, ...]  # [K]
     factor: tuple[tuple[float, ...], ...]  # [K, K], lower triangular
-
-    @cached_property
-    def spacing(self) -> tuple[float, ...]:
-        """[K] of u"""
-        return tuple(2 * REACH / (n - 1) for n in self.n)
+    n: int
+    is_grid: bool
 
     @property
-    def size(self) -> int:
-        return math.prod(self.n)
+    def spacing(self) -> float:
+        """Of a grid, in u."""
+        return 2 * REACH / (self.n - 1)
 
-    @cached_property
-    def is_home(self) -> bool:
-        """Whether this is the grid of the prior itself."""
-        k = len(self.centre)
-        return not any(self.centre) and self.factor == _identity(k)
+
+@cache
+def home(k: int, n: int, *, is_grid: bool) -> Frame:
+    """The prior's own frame, in which a grid reaches as far as eight normal scores."""
+    scale = 8 / REACH if is_grid else 1.0
+    return Frame(
+        centre=(0.0,) * k,
+        factor=tuple(tuple(scale * (i == j) for j in range(k)) for i in range(k)),
+        n=n,
+        is_grid=is_grid,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,17 +69,17 @@ class Points:
     log_prior: Tensor  # [P] log of the prior mass that a point stands for
     log_density: Tensor  # [P] log p(θ) in the units of θ
     scores: Tensor  # [P, K]
+    mass: Tensor  # [P] of the rule itself, which says how densely points lie
     frame: Frame | None = None
-    coarse: Tensor | None = None  # [P] bool: every second point along each axis
+    half: Tensor | None = None  # [P] bool, of a grid: every second point along each axis
+    quarter: Tensor | None = None  # [P] bool: every fourth
     edge: Tensor | None = None  # [P] bool: the outermost points
-    groups: Tensor | None = None  # [P] points with equal targets have equal numbers; None if all parameters are targets
-    n_groups: int = 0
-    is_grouped: bool = False  # draws with groups of exactly equal targets, or without nuisances
-    n_nodes: int = 0  # scores that have nodes, of those draws
-    half: Tensor | None = None  # [P] bool, of draws: every second node of the nuisances along each axis
+    half_nodes: Tensor | None = None  # [P] bool, of draws with nodes: every second one along each axis, or half
+    is_nested: bool = False  # whether those nodes are draws
+    groups: Tensor | None = None  # [P] points with equal targets have equal numbers, in ascending order
+    n_groups: int = 1
     listed: frozenset[str] = frozenset()  # parameters that take the values of a list
     prior: JointPrior | None = None  # of a grid: what leads from scores to values between the points
-    is_common: bool = False  # every history is looked at from these points, and not only one whose posterior led there
 
     @property
     def n(self) -> int:
@@ -89,151 +96,157 @@ class Points:
         return np.asarray(self.scores.numpy())
 
     @cached_property
-    def strides(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-        """Numbers of every second and of every fourth point along each axis of a grid."""
-        if self.frame is None or not self.frame.n:
-            return None
-        places = np.arange(self.n).reshape(*self.frame.n, -1)
-        half, quarter = (places[(slice(None, None, step),) * len(self.frame.n)].ravel() for step in (2, 4))
-        return half, quarter
+    def mass_array(self) -> Array:
+        return np.asarray(self.mass.numpy())
 
     @cached_property
-    def group_order(self) -> Tensor | None:
-        """Numbers of the points, one group after the other; None where they lie like that."""
-        if self.groups is None or bool((self.groups.diff() >= 0).all()):
-            return None
-        return self.groups.argsort(stable=True)
+    def orders(self) -> dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Array]]:
+        """What marginal distributions keep by name: the order of the points, where values change, and the values."""
+        return {}
 
-
-def taken(points: Points, chosen: Tensor) -> Points:
-    """Some of the points, by mask or number; no longer a grid. Of draws of groups the first."""
-    groups = None if points.groups is None else points.groups[chosen]
-    return Points(
-        key=("taken", points.key, chosen.numpy().tobytes()),
-        values={name: column[chosen] for name, column in points.values.items()},
-        log_prior=points.log_prior[chosen],
-        log_density=points.log_density[chosen],
-        scores=points.scores[chosen],
-        groups=groups,
-        n_groups=int(groups.max()) + 1 if groups is not None and points.is_grouped else points.n_groups,
-        is_grouped=points.is_grouped,
-        n_nodes=points.n_nodes,
-        half=None if points.half is None else points.half[chosen],
-        listed=points.listed,
-    )
-
-
-def _identity(k: int) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(float(i == j) for j in range(k)) for i in range(k))
-
-
-@cache
-def home(k: int, level: int = 0) -> Frame:
-    """The prior's own grid; each level halves the spacing."""
-    return Frame(n=((PER_AXIS[k] - 1) * 2**level + 1,) * k if k else (), centre=(0.0,) * k, factor=_identity(k))
-
-
-def fits_grid(prior: JointPrior, level: int = 0) -> bool:
-    return prior.n_scores <= MAX_AXES and fits(prior, home(prior.n_scores, level))
-
-
-def fits(prior: JointPrior, frame: Frame) -> bool:
-    return frame.size * prior.n_listed <= MAX_POINTS
-
-
-def moved(frame: Frame, mean: Array, covariance: Array) -> Frame:
-    """The frame around a posterior with these moments of z, rounded: scales up to a power of √2, the centre and the
-    slopes to a fraction of a scale."""
-    k = len(frame.centre)
-    lower = [[0.0] * k for _ in range(k)]  # Cholesky's, by hand: k is 3 at most
-    for i in range(k):
-        for j in range(i + 1):
-            # a posterior that falls between two nodes seems to have no width: give it half the spacing
-            steps = [(0.5 * h) ** 2 * a for h, a in zip(frame.spacing, frame.factor[i], strict=True)]
-            floor = _dot(steps, frame.factor[j])
-            left = float(covariance[i, j]) + floor - _dot(lower[i][:j], lower[j][:j])
-            lower[i][j] = math.sqrt(left) if i == j else left / lower[j][j]
-    scales = [2 ** (math.ceil(2 * math.log2(lower[i][i]) - 1e-9) / 2) for i in range(k)]
-    factor = [[0.0] * k for _ in range(k)]
-    for i in range(k):
-        factor[i][i] = scales[i]
-        for j in range(i):
-            step = scales[i] / scales[j] / 4
-            factor[i][j] = round(lower[i][j] / lower[j][j] / step) * step * scales[j]
-    centre = tuple(round(2 * float(mean[i]) / scales[i]) * scales[i] / 2 for i in range(k))
-    return Frame(n=frame.n, centre=centre, factor=tuple(map(tuple, factor)))
-
-
-def _dot(x: Sequence[float], y: Sequence[float]) -> float:
-    return sum(a * b for a, b in zip(x, y, strict=True))
-
-
-def finer(frame: Frame, axes: Sequence[int]) -> Frame:
-    """Half the spacing along these axes."""
-    return replace(frame, n=tuple(2 * n - 1 if i in axes else n for i, n in enumerate(frame.n)))
-
-
-def widened(frame: Frame, axes: Sequence[int]) -> Frame:
-    """Twice as far along these axes, and as fine as before."""
-    factor = tuple(tuple(2 * x if j in axes else x for j, x in enumerate(row)) for row in frame.factor)
-    return replace(finer(frame, axes), factor=factor)
+    def only(self, keep: Tensor) -> "Points":
+        """Some of the points, by mask; no longer a grid."""
+        groups = None if self.groups is None else self.groups[keep]
+        return replace(
+            self,
+            key=("some", self.key, keep.numpy().tobytes()),
+            values={name: column[keep] for name, column in self.values.items()},
+            log_prior=self.log_prior[keep],
+            log_density=self.log_density[keep],
+            scores=self.scores[keep],
+            mass=self.mass[keep],
+            frame=None,
+            half=None,
+            quarter=None,
+            edge=None,
+            half_nodes=None,
+            groups=groups,
+            prior=None,
+        )
 
 
 def grid(prior: JointPrior, frame: Frame) -> Points:
-    """The tensor grid of a frame times every combination of listed points."""
-    k = prior.n_scores
-    steps = (
-        torch.cartesian_prod(*(torch.arange(n) for n in frame.n)).reshape(-1, k)
-        if k
-        else torch.zeros(1, 0, dtype=torch.int64)
-    )
-    sizes = [block.n_points for block in prior.listed]
-    if sizes:
-        index = torch.cartesian_prod(*(torch.arange(size) for size in sizes)).reshape(-1, len(sizes))
-    else:
-        index = torch.zeros(1, 0, dtype=torch.int64)
-    n_grid, n_listed = len(steps), len(index)
-    steps = steps.repeat_interleave(n_listed, 0)  # [P, K]
-    index = index.repeat(n_grid, 1)  # [P, B]
+    """The tensor grid of a frame times every combination of listed values, targets first."""
+    k, kt = prior.n_scores, prior.n_target_scores
+    wanted = set(prior.targets)
+    own = [i for i, block in enumerate(prior.listed) if wanted & set(block.names)]
+    others = [i for i in range(len(prior.listed)) if i not in own]
+    codes = [_target_codes(prior, i) for i in own]
+    order = [torch.arange(frame.n)] * kt + [code.argsort(stable=True) for code in codes]
+    order += [torch.arange(frame.n)] * (k - kt) + [torch.arange(prior.listed[i].n_points) for i in others]
+    places = torch.cartesian_prod(*order).reshape(-1, len(order))  # [P, K + B]
+    columns = [*range(kt), *range(kt + len(own), kt + len(own) + k - kt)]
+    steps = places[:, columns]  # [P, K]
+    index = torch.zeros(len(places), len(prior.listed), dtype=torch.int64)
+    for column, number in zip([*range(kt, kt + len(own)), *range(k + len(own), len(order))], own + others, strict=True):
+        index[:, number] = places[:, column]
+    groups, n_groups = None, 1
+    if prior.nuisances:
+        groups = torch.zeros(len(places), dtype=torch.int64)
+        digits = [(steps[:, i], frame.n) for i in range(kt)]
+        digits += [(code[index[:, i]], int(code.max()) + 1) for code, i in zip(codes, own, strict=True)]
+        for digit, base in digits:
+            groups, n_groups = groups * base + digit, n_groups * base
+        if bool((groups.diff() < 0).any()):  # lists that hold targets and nuisances
+            together = groups.argsort(stable=True)
+            steps, index, groups = steps[together], index[together], groups[together]
     factor = torch.tensor(frame.factor, dtype=torch.float64).reshape(k, k)
-    spacing = torch.tensor(frame.spacing, dtype=torch.float64)
-    z = torch.tensor(frame.centre, dtype=torch.float64) + (steps * spacing - REACH) @ factor.mT
+    u = steps.to(torch.float64) * frame.spacing - REACH if k else torch.zeros(len(steps), 0, dtype=torch.float64)
+    z = torch.tensor(frame.centre, dtype=torch.float64) + u @ factor.mT
     values, log_density = prior.at(z, index)
-    log_prior = log_normal_density(z).sum(1) + (factor.diagonal() * spacing).log().sum()
+    listed = torch.zeros(len(z), dtype=torch.float64)
     for column, block in enumerate(prior.listed):
-        log_prior = log_prior + block.log_weights[index[:, column]]
-    groups, n_groups = _groups(prior, frame, steps, index)
+        listed = listed + block.log_weights[index[:, column]]
+    cell = k * math.log(frame.spacing) if k else 0.0
     return Points(
-        key=repr(frame),  # whose hash is computed once
+        key=("grid", frame),
         values=values,
-        log_prior=log_prior,
+        log_prior=log_normal_density(z).sum(1) + factor.diagonal().log().sum() + cell + listed,
         log_density=log_density.clamp(-745, 745),
         scores=z,
+        mass=(log_normal_density(u).sum(1) + cell + listed).exp(),
         frame=frame,
-        coarse=(steps % 2 == 0).all(1) if k else None,
-        edge=((steps == 0) | (steps == torch.tensor(frame.n) - 1)).any(1) if k else None,
+        half=(steps % 2 == 0).all(1) if k else None,
+        quarter=(steps % 4 == 0).all(1) if k else None,
+        edge=((steps == 0) | (steps == frame.n - 1)).any(1) if k else None,
         groups=groups,
         n_groups=n_groups,
         listed=frozenset(name for block in prior.listed for name in block.names),
-        prior=prior,
-        is_common=frame.is_home,
+        prior=prior if k else None,
     )
 
 
-def _groups(prior: JointPrior, frame: Frame, steps: Tensor, index: Tensor) -> tuple[Tensor | None, int]:
-    """Points that agree in every target. A is lower triangular and targets come first: equal leading steps will do.
+def _target_codes(prior: JointPrior, number: int) -> Tensor:
+    """Of each value of a list, the number of its targets among the different ones."""
+    block = prior.listed[number]
+    wanted = [i for i, name in enumerate(block.names) if name in prior.targets]
+    _, codes = block.values[:, wanted].unique(dim=0, return_inverse=True)  # type: ignore[no-untyped-call]
+    return torch.as_tensor(codes)
 
-    A group's number has the places of its targets as digits; all combinations occur.
-    """
-    if not prior.nuisances:
-        return None, 0
-    digits = [(steps[:, i], frame.n[i]) for i in range(prior.n_target_scores)]
-    for column, block in enumerate(prior.listed):
-        wanted = [i for i, name in enumerate(block.names) if name in prior.targets]
-        if wanted:
-            found, same = block.values[:, wanted].unique(dim=0, return_inverse=True)  # type: ignore[no-untyped-call]
-            digits.append((same[index[:, column]], len(found)))
-    groups, n_groups = torch.zeros(len(steps), dtype=torch.int64), 1
-    for digit, base in digits:
-        groups, n_groups = groups * base + digit, n_groups * base
-    return groups, n_groups
+
+def draws(prior: JointPrior, frame: Frame, seed: int) -> Points:
+    """Sobol draws of a frame's normal distribution, weighted to be of the prior. Where there are nuisances each draw of
+    the targets has nodes of its own for these, and is a group."""
+    k, kt = prior.n_scores, prior.n_target_scores if prior.nuisances else prior.n_scores
+    n_nodes = NODES.get(k - kt, 1) ** (k - kt) if k <= MOST_NODED else N_NESTED if kt < k else 1
+    n = frame.n if n_nodes == 1 else max(LEAST_DRAWS, 2 ** round(math.log2(frame.n / n_nodes)))
+    outer = torch.special.ndtri(sobol(n, kt, seed))
+    nodes, weights, is_half = _nodes(k - kt) if k <= MOST_NODED else _nested(k - kt, n, n_nodes, seed)
+    u = torch.cat([outer.repeat_interleave(n_nodes, 0), nodes.expand(n, *nodes.shape[-2:]).flatten(0, 1)], 1)
+    factor = torch.tensor(frame.factor, dtype=torch.float64)
+    z = torch.tensor(frame.centre, dtype=torch.float64) + u @ factor.mT
+    log_odds = (log_normal_density(z) - log_normal_density(u)).sum(1) + factor.diagonal().log().sum()
+    mass = weights.repeat(n) / n
+    index = torch.empty(len(z), 0, dtype=torch.int64)
+    found = scattered(prior, z, index, ("draws", seed, frame), log_odds=log_odds, mass=mass, frame=frame)
+    if n_nodes == 1:
+        return found
+    groups = torch.arange(n).repeat_interleave(n_nodes)
+    return replace(found, groups=groups, n_groups=n, half_nodes=is_half.repeat(n), is_nested=k > MOST_NODED)
+
+
+def _nested(k: int, n: int, n_nodes: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Sobol draws of N(0, I) in k dimensions, shifted for each of n groups: [n, n_nodes, k], weights and the first half
+    of them [n_nodes]."""
+    shift = torch.rand(n, 1, k, generator=generator(seed, 5), dtype=torch.float64)
+    u = (sobol(n_nodes, k, seed) + shift) % 1 if n_nodes > 1 else shift
+    weights = torch.full((n_nodes,), 1 / n_nodes, dtype=torch.float64)
+    return torch.special.ndtri(u.clamp(min=1e-16)), weights, torch.arange(n_nodes) < n_nodes // 2
+
+
+@cache
+def _nodes(k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The trapezoidal rule of N(0, I) in k dimensions: [n, k], weights [n], and which of them are every second one
+    along each axis [n]."""
+    if not k:
+        return torch.zeros(1, 0, dtype=torch.float64), torch.ones(1, dtype=torch.float64), torch.ones(1).bool()
+    n = NODES[k]
+    places = torch.cartesian_prod(*[torch.arange(n)] * k).reshape(-1, k)
+    nodes = (places / (n - 1) * 2 - 1).to(torch.float64) * NODES_REACH
+    weights = log_normal_density(nodes).sum(1).exp()
+    return nodes, weights / weights.sum(), (places % 2 == 0).all(1)
+
+
+def scattered(
+    prior: JointPrior,
+    z: Tensor,
+    index: Tensor,
+    key: Key,
+    *,
+    log_odds: Tensor | float = 0.0,
+    mass: Tensor | None = None,
+    frame: Frame | None = None,
+) -> Points:
+    """Points at scores [P, K] and numbers of listed values [P, B], which count alike but for mass and odds."""
+    values, log_density = prior.at(z, index)
+    mass = torch.full((len(z),), 1 / len(z), dtype=torch.float64) if mass is None else mass
+    return Points(
+        key=key,
+        values=values,
+        log_prior=mass.log() + log_odds,
+        log_density=log_density.clamp(-745, 745),
+        scores=z,
+        mass=mass,
+        frame=frame,
+        listed=frozenset(name for block in prior.listed for name in block.names),
+    )

@@ -22,7 +22,7 @@ SHARES = np.diff(special.ndtr(np.array([-np.inf, -2.6, -1.5, -0.5, 0.5, 1.5, 2.6
 AT_ONCE = 4_000_000  # densities
 NEGLIGIBLE = 1e-12  # weight beside the greatest
 N_HALVINGS = 40
-TOLERANCE = 1e-8  # nats of a panel
+TOLERANCE = 1e-6  # nats of a panel
 
 
 def mixture_entropy(means: Array, sds: Array, weights: Array) -> tuple[Array, Array]:

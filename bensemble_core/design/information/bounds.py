@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from bensemble_core.design.belief.belief import PointBelief
+from bensemble_core.design.belief.neighbours import neighbourhoods
 from bensemble_core.design.deadline import check
 from bensemble_core.design.spec.model import Model
 from bensemble_core.randomness import derive, generator
@@ -52,24 +53,20 @@ def bounds(
 ) -> Bounds:
     """Designs [J, D], or batches of n designs run together [J, n, D] -> bounds [J]."""
     batches = rows[:, None] if rows.ndim == 2 else rows
-    values = belief.points.values
-    outer = _stratified(belief.weights, n_outer, seed)
-    inner = belief.draw(n_inner, derive(seed, 1))
+    others = _at(belief, belief.draw(n_inner, derive(seed, 1)))  # [L]
     size = (batches.shape[1], n_outer, len(model.outcomes))
     u = torch.rand(size, generator=generator(seed, 2), dtype=torch.float64)
-    shared = None if belief.points.groups is None else _sharing(belief, outer, seed)
-    first = {name: column[outer] for name, column in values.items()}  # [N]
-    others = {name: column[inner] for name, column in values.items()}  # [L]
-    lowers, uppers, worths = [], [], []
+    first, near = _outer(model, belief, n_outer, seed)  # [N], [N, S]
+    lowers, uppers, utilities = [], [], []
     for batch in batches:
         check()
         flat, deep = batch[:, None], batch[:, None, None]  # against [n, N] and [n, N, L]
         y = model.draw(first, flat, u)  # [n, N, O]
         own = model.log_prob(model.arguments(first, flat), y).sum(0)  # [N]
         top = own
-        if shared is not None:
-            near = {name: column[shared] for name, column in values.items()}  # [N, S]
-            top = _log_mean(model.log_prob(model.arguments(near, deep), y[:, :, None]).sum(0))
+        if near is not None:
+            log_p = model.log_prob(model.arguments(near, deep), y[:, :, None]).sum(0)
+            top = torch.logsumexp(log_p, 1) - math.log(log_p.shape[1])
         arguments = model.arguments(others, deep)
         stride = max(1, CELLS // (n_inner * size[0]))
         rest = torch.cat(
@@ -79,38 +76,40 @@ def bounds(
         uppers.append(top - rest + math.log(n_inner))
         if model.utility is not None:
             named = dict(zip((v.name for v in model.outcomes), y.unbind(-1), strict=True))
-            worths.append(model.utility({**model.values(first, flat), **named}).expand(size[:2]).mean(0))
-    lower, upper = torch.stack(lowers), torch.stack(uppers)
+            utilities.append(model.utility({**model.values(first, flat), **named}).expand(size[:2]).mean(0))
+
+    def mean(found: list[Tensor]) -> tuple[Tensor, Tensor]:
+        every = torch.stack(found)
+        return every.mean(1), every.std(1) / n_outer**0.5
+
+    (lower, lower_se), (upper, upper_se) = mean(lowers), mean(uppers)
+    utility, utility_se = mean(utilities) if utilities else (None, None)
     return Bounds(
-        lower=lower.mean(1),
-        lower_se=lower.std(1) / n_outer**0.5,
-        upper=upper.mean(1),
-        upper_se=upper.std(1) / n_outer**0.5,
-        utility=torch.stack(worths).mean(1) if worths else None,
-        utility_se=torch.stack(worths).std(1) / n_outer**0.5 if worths else None,
+        lower=lower, lower_se=lower_se, upper=upper, upper_se=upper_se, utility=utility, utility_se=utility_se
     )
 
 
-def _log_mean(log_p: Tensor) -> Tensor:
-    return torch.logsumexp(log_p, 1) - math.log(log_p.shape[1])
+def _at(belief: PointBelief, chosen: Tensor) -> dict[str, Tensor]:
+    return {name: column[chosen] for name, column in belief.points.values.items()}
 
 
-def _stratified(weights: Tensor, n: int, seed: int) -> Tensor:
-    """n points by weight, one from each n-th of the mass."""
+def _outer(model: Model, belief: PointBelief, n: int, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+    """θ_0, one from each n-th of the mass [n]; and where there are nuisances points with its targets [n, S]."""
     jitter = torch.rand(n, generator=generator(seed, 0), dtype=torch.float64)
+    if model.prior.nuisances and belief.points.groups is None:
+        belief = neighbourhoods(model.prior, belief)
+    weights = belief.weights
     u = (torch.arange(n, dtype=torch.float64) + jitter) / n
-    return torch.searchsorted(weights.cumsum(0), u).clamp(max=len(weights) - 1)
-
-
-def _sharing(belief: PointBelief, outer: Tensor, seed: int) -> Tensor:
-    """For each point of `outer`, points drawn by weight from those with its targets: [N, S]."""
-    assert belief.points.groups is not None
-    order = belief.points.groups.argsort(stable=True)
-    reached = belief.weights[order].cumsum(0)
-    group = belief.points.groups[order]
-    ends = reached[torch.searchsorted(group, torch.arange(belief.points.n_groups), right=True) - 1]
-    starts = torch.cat([torch.zeros(1, dtype=torch.float64), ends[:-1]])
-    mine = belief.points.groups[outer]
-    u = torch.rand(len(outer), N_SHARED, generator=generator(seed, 3), dtype=torch.float64)
-    places = starts[mine, None] + u * (ends - starts)[mine, None]
-    return order[torch.searchsorted(reached, places).clamp(max=len(order) - 1)]
+    reached = weights.cumsum(0)
+    outer = torch.searchsorted(reached, u * reached[-1]).clamp(max=len(weights) - 1)
+    if not model.prior.nuisances:
+        return _at(belief, outer), None
+    groups = belief.points.groups
+    assert groups is not None
+    mine = groups[outer]
+    ends = reached[torch.searchsorted(groups, mine, right=True) - 1]
+    first = torch.searchsorted(groups, mine)
+    starts = torch.where(first > 0, reached[first - 1], 0.0)
+    share = torch.rand(n, N_SHARED, generator=generator(seed, 3), dtype=torch.float64)
+    places = starts[:, None] + share * (ends - starts)[:, None]
+    return _at(belief, outer), _at(belief, torch.searchsorted(reached, places).clamp(max=len(weights) - 1))

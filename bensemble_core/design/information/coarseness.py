@@ -27,27 +27,27 @@ NOTE = (
 Flags = npt.NDArray[np.bool_]
 
 
-def nowhere(rows: Tensor) -> Flags:
-    """Not at any of these designs [J, …]: [J]."""
-    return np.zeros(len(rows), dtype=np.bool_)
-
-
 def too_coarse(model: Model, belief: PointBelief, rows: Tensor, *, far: float = FAR) -> Flags:
-    """Whether the belief's grid is too coarse for the EIG of each design [J, D]: [J]. Other points have no neighbours,
-    and a utility is averaged at each point by itself: there it is never said."""
-    found = nowhere(rows)
+    """Whether the belief's grid is too coarse for the EIG of each design [J, D]: [J]. Draws have no neighbours, and a
+    utility is averaged at each point by itself: there it is never said."""
+    found = np.zeros(len(rows), dtype=np.bool_)
     frame = belief.points.frame
     variables = [i for i, variable in enumerate(model.outcomes) if hasattr(variable.family, "place")]
-    if frame is None or not frame.n or not variables or model.utility is not None:
+    if frame is None or not frame.is_grid or not frame.centre or not variables or model.utility is not None:
         return found
-    points = _pairs(belief, frame.n)
-    theta = {name: column[torch.from_numpy(points.ravel())] for name, column in belief.points.values.items()}
-    arguments = model.arguments(theta, rows[:, None, :])
-    shape = (len(rows), *points.shape)
+    quantiles = (np.arange(N_POINTS) + 0.5) / N_POINTS
+    chosen = torch.from_numpy(np.searchsorted(belief.mass.cumsum(), quantiles).clip(max=belief.points.n - 1))
+    z = belief.points.scores[chosen]
+    steps = torch.tensor(frame.factor, dtype=torch.float64).mT * frame.spacing  # [K, K] from point to point
+    at = torch.cat([z[:, None], z[:, None] + steps], 1)  # [n, 1 + K, K]
+    beside = belief.points.prior.at_scores(at.flatten(0, 1))[0] if belief.points.prior else {}
+    same = {name: belief.points.values[name][chosen].repeat_interleave(at.shape[1]) for name in belief.points.listed}
+    arguments = model.arguments({**same, **beside}, rows[:, None, :])
+    shape = (len(rows), *at.shape[:2])
     for i in variables:
         family = model.outcomes[i].family
         below, middle, above = (
-            family.place(arguments[i], score).expand(len(rows), points.size).reshape(shape).numpy()
+            family.place(arguments[i], score).expand(len(rows), at.shape[0] * at.shape[1]).reshape(shape).numpy()
             for score in (-1.0, 0.0, 1.0)
         )
         with np.errstate(invalid="ignore"):  # on a sliver of the prior, where the model need not be defined
@@ -56,17 +56,3 @@ def too_coarse(model: Model, belief: PointBelief, rows: Tensor, *, far: float = 
             is_far = (gaps > far * 0.5 * (noise[..., 1:] + noise[..., :1])).any(2)
         found |= is_far.mean(1) > SHARE
     return found
-
-
-def _pairs(belief: PointBelief, n: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """Numbers of points that are evenly spread over the mass, each with its neighbour along every axis: [n, 1 + K]."""
-    quantiles = (np.arange(N_POINTS) + 0.5) / N_POINTS
-    chosen = np.searchsorted(belief.mass.cumsum(), quantiles).clip(max=belief.points.n - 1)
-    shape = (*n, belief.points.n // int(np.prod(n)))  # the last axis are combinations of listed values
-    place = np.stack(np.unravel_index(chosen, shape))  # [K + 1, n]
-    columns = [chosen]
-    for axis, size in enumerate(n):
-        beside = place.copy()
-        beside[axis] += np.where(place[axis] < size - 1, 1, -1)
-        columns.append(np.ravel_multi_index(tuple(beside), shape))
-    return np.stack(columns, 1)

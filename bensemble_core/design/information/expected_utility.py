@@ -14,7 +14,6 @@ hardly any node meets: of a probability below 1 / (nodes × points that have wei
 outermost nodes is judged by `beyond`.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bensemble_core.design.belief.points import REACH as WIDTH
 from bensemble_core.design.belief.points import Array, Points
 from bensemble_core.design.deadline import check
 from bensemble_core.design.spec.families import Arguments
@@ -101,9 +101,9 @@ def average(rows: Array) -> tuple[Array, Array]:
 def rings(points: Points) -> Array:
     """1 in the outer eighth and in the next eighth of a grid, 0 elsewhere: [P, 2]."""
     assert points.frame is not None
-    n = points.frame.n
-    places = np.indices(n).reshape(len(n), -1) / (np.array(n)[:, None] - 1)
-    away = np.abs(2 * places - 1).max(0).repeat(points.n // math.prod(n))
+    k = len(points.frame.centre)
+    u = np.linalg.solve(np.array(points.frame.factor).reshape(k, k), (points.score_array - points.frame.centre).T)
+    away = np.abs(u).max(0) / WIDTH
     return np.stack([away > 7 / 8, (away > 6 / 8) & (away <= 7 / 8)], 1).astype(np.float64)
 
 

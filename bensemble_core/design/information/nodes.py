@@ -21,15 +21,8 @@ MAX_NODES = 8192
 RARE = 27.6  # points with less than 10⁻¹² of the greatest mass do not decide where outcomes may lie
 N_PANELS = 24
 N_PLACED = 200  # points whose outcomes place the panels
+TEMPERED = 0.5  # power of the mass that says how many of them lie where
 SCORES = (-8.0, -6.5, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.5, 8.0)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Placement:
-    """Whose outcomes decide where nodes lie, and how many panels there are between them."""
-
-    log_mass: Tensor  # [P] of the points
-    n_panels: int = N_PANELS
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,18 +35,18 @@ class Nodes:
     integrated: int | None = None  # the number of the outcome variable that is not summed but integrated over
 
 
-def can_enumerate(model: Model, arguments: Sequence[Arguments], log_prior: Tensor) -> bool:
+def can_enumerate(model: Model, arguments: Sequence[Arguments], log_mass: Tensor) -> bool:
     """Whether a table over all outcomes is small enough; otherwise bounds by sampling are used."""
     n = 1
     for variable, found in zip(model.outcomes, arguments, strict=True):
-        n *= n_nodes(variable, _usual(variable, found, log_prior))
-    return n_integrals(model, arguments, log_prior) <= 1 and n <= MAX_NODES
+        n *= n_nodes(variable, _usual(variable, found, log_mass))
+    return n_integrals(model, arguments, log_mass) <= 1 and n <= MAX_NODES
 
 
-def n_integrals(model: Model, arguments: Sequence[Arguments], log_prior: Tensor) -> int:
+def n_integrals(model: Model, arguments: Sequence[Arguments], log_mass: Tensor) -> int:
     """How many of the outcome variables are integrated over."""
     pairs = zip(model.outcomes, arguments, strict=True)
-    return sum(_is_integrated(variable, _usual(variable, found, log_prior)) for variable, found in pairs)
+    return sum(_is_integrated(variable, _usual(variable, found, log_mass)) for variable, found in pairs)
 
 
 def n_nodes(variable: Any, arguments: Arguments) -> int:
@@ -67,17 +60,19 @@ def _is_integrated(variable: Any, arguments: Arguments) -> bool:
     return not variable.family.is_discrete or int(variable.family.count(arguments)) > MAX_COUNT
 
 
-def place_nodes(model: Model, arguments: Sequence[Arguments], by: Placement, n_designs: int) -> Nodes:
-    """arguments [J, P] -> nodes."""
+def place_nodes(
+    model: Model, arguments: Sequence[Arguments], log_mass: Tensor, n_designs: int, n_panels: int = 0
+) -> Nodes:
+    """Where outcomes of points with these masses [P] lie: arguments [J, P] -> nodes."""
     axes: list[Tensor] = []  # each [Y_i, J]
     weights: Tensor | None = None
     integrated: int | None = None
     is_complete = True
     for i, (variable, found) in enumerate(zip(model.outcomes, arguments, strict=True)):
-        usual = _usual(variable, found, by.log_mass)
+        usual = _usual(variable, found, log_mass)
         if _is_integrated(variable, usual):
             rule = _counted if variable.family.is_discrete else _quadrature
-            nodes, weights = rule(variable.family, usual, n_designs, by.n_panels)
+            nodes, weights = rule(variable.family, usual, n_designs, n_panels or N_PANELS)
             axes.append(nodes)
             integrated, is_complete = i, False
         else:
@@ -93,10 +88,13 @@ def place_nodes(model: Model, arguments: Sequence[Arguments], by: Placement, n_d
 
 
 def _usual(variable: Any, arguments: Arguments, log_mass: Tensor) -> dict[str, Tensor]:
-    """The arguments at points of more than negligible mass, thinned evenly for continuous outcomes."""
+    """The arguments at points of more than negligible mass, for continuous outcomes at some of them, mostly where much
+    of it lies."""
     keep = (log_mass > log_mass.max() - RARE).nonzero()[:, 0]
     if not variable.family.is_discrete and len(keep) > N_PLACED:
-        keep = keep[torch.linspace(0, len(keep) - 1, N_PLACED).round().long()]
+        reached = (TEMPERED * (log_mass[keep] - log_mass.max())).exp().cumsum(0)
+        quantiles = torch.linspace(0, 1, N_PLACED, dtype=torch.float64) * reached[-1]
+        keep = keep[torch.searchsorted(reached, quantiles).clamp(max=len(keep) - 1)]
     n = len(log_mass)
     return {name: a[..., keep] if a.ndim and a.shape[-1] == n else a for name, a in arguments.items()}
 

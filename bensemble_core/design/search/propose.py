@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,14 +12,13 @@ from torch import Tensor
 
 from bensemble_core.design.belief.belief import PointBelief
 from bensemble_core.design.belief.gaussian import GaussianBelief
-from bensemble_core.design.belief.infer import grid_belief
+from bensemble_core.design.belief.infer import infer
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.design.belief.points import Array
 from bensemble_core.design.information.accuracy import sharpened
-from bensemble_core.design.information.batch import Batch, CellBatch, conditional, empty, joined
-from bensemble_core.design.information.eig import Estimates
-from bensemble_core.design.information.shelf import is_kept, method_of, n_outcomes
-from bensemble_core.design.information.tables import Method
+from bensemble_core.design.information.batch import Batch, CellBatch, conditional, joined
+from bensemble_core.design.information.eig import Estimates, plain_estimates
+from bensemble_core.design.information.tables import Method, is_kept, method_of, n_numbers
 from bensemble_core.design.search.search import Search, starts, with_corners
 from bensemble_core.design.spec.expressions import parse
 from bensemble_core.design.spec.model import Event, Model
@@ -32,12 +31,11 @@ N_COMPARED = 8  # designs at least that are compared from all points, after a lo
 NEAR = 0.2  # share of the range of the scores: those as near to the best are compared, too
 ROUGH = 1e-2  # relative error of the best score beyond which the contenders are compared on finer grids
 SHARP = 1e-3  # relative error down to which they are, and between two views of what is searched
-LIGHT = 1e-12  # weight of a point beside the greatest, without which a first look does
 MUCH = 0.5  # of the best's information, below which a design ties with it no more, however rough the estimates
-N_JUDGED = 4  # designs by which is judged from how many points to climb
-N_FINER = 2  # grids of half the spacing each that may be climbed on
+N_JUDGED = 4  # of the best designs that tell how fine a grid is climbed on
+N_FINER = 2  # times that it is made finer
 N_CLOSELY = 64  # designs by cells that are looked at closely
-CLIMBED = 300_000  # points × outcomes that are affordable in a climb
+AFFORDABLE = 300_000  # points × outcomes of a design at a first look
 Reason = Literal["best", "tie", "random"]
 
 
@@ -135,50 +133,51 @@ class _Candidates:
 
 
 def _candidates(spec: Spec, batch: Batch | CellBatch, request: Request, memory: Memory) -> _Candidates:
+    """A first look from few points, or cells, tells which designs may be the best; those are looked at from all."""
     model, seed = spec.model, spec.select.seed
-    if isinstance(batch, CellBatch):
-        return _precise(spec, batch, request, memory)
-    if model.space.is_listed:
-        return _sharp(spec, batch, request, _listed(spec, batch, request, memory), memory)
-    rows = starts(model.space, seed, request.fixed)
-    if spec.select.rule == "random":
-        return _scored(spec, batch, rows, memory)
-    rows = with_corners(model.space, rows, request.fixed)
-    first = _scored(spec, batch.thinned(), rows, memory)
-    view = _view(spec, batch, request, first, memory)
-    search = Search(
-        model=model,
-        value=lambda some: conditional(model, view, some, memory, seed=seed).worth,
-        fixed=request.fixed,
-        is_sampled=_is_sampled(model, view, rows, memory),
-    )
-    # where a first look from few points has no slope, or one of its own making, no climb leads to a corner
-    finalists = with_corners(model.space, search.refined(rows, first.scores), request.fixed)
-    return _sharp(spec, batch, request, _scored(spec, batch, finalists, memory), memory)
-
-
-def _precise(spec: Spec, batch: CellBatch, request: Request, memory: Memory) -> _Candidates:
-    """Candidates by cells: those that look best at the widest spacing are looked at closely."""
-    model = spec.model
+    view = _view(spec, batch, request, memory)
 
     def rough(rows: Tensor) -> Array:
-        return batch.rough(model, rows, memory)
+        if isinstance(view, CellBatch):
+            return view.rough(model, rows, memory)
+        return conditional(model, view, rows, memory, seed=seed).value
 
-    if not model.space.is_listed:
-        rows = with_corners(model.space, starts(model.space, spec.select.seed, request.fixed), request.fixed)
+    if model.space.is_listed:
+        found = _listed(spec, batch, request, rough, memory)
+    else:
+        rows = starts(model.space, seed, request.fixed)
         if spec.select.rule != "random":
-            search = Search(model=model, value=rough, fixed=request.fixed)
+            rows = with_corners(model.space, rows, request.fixed)
+            is_sampled = not isinstance(view, CellBatch) and _is_sampled(model, view, rows, memory)
+            search = Search(model=model, value=rough, fixed=request.fixed, is_sampled=is_sampled)
+            # where a first look has no slope, or one of its own making, no climb leads to a corner
             rows = with_corners(model.space, search.refined(rows, search.worth(rows)), request.fixed)
-        return _scored(spec, batch, rows, memory)
-    rows = model.space.all()
-    if spec.select.rule == "random" or len(rows) <= N_CLOSELY:
-        return _scored(spec, batch, rows, memory)
-    found = rough(rows)
-    places = np.sort(np.argsort(-found / model.listed_costs, kind="stable")[:N_CLOSELY])
-    close = conditional(model, batch, rows[torch.from_numpy(places)], memory, seed=spec.select.seed)
-    error = float(np.abs(close.eig - found[places]).max()) + float(close.se.max())
-    others = replace(close, eig=found, se=np.full(len(rows), error), too_coarse=np.zeros(len(rows), dtype=np.bool_))
-    return _valued(spec, rows, others.with_some(places, close))
+        found = _scored(spec, batch, rows, memory)
+    return found if isinstance(batch, CellBatch) else _sharp(spec, batch, request, found, memory)
+
+
+def _view(spec: Spec, batch: Batch | CellBatch, request: Request, memory: Memory) -> Batch | CellBatch:
+    """The batch as seen from so many points as a first look can afford: of a grid as fine as it takes for the best of
+    some designs to have a value, as between too few points a climb is led to where these happen to lie."""
+    model = spec.model
+    if isinstance(batch, CellBatch) or isinstance(batch.belief, GaussianBelief):
+        return batch
+    rows = model.space.all()[:1] if model.space.is_listed else starts(model.space, spec.select.seed, request.fixed)
+    if n_numbers(model, batch.belief.points, rows[:1]) > AFFORDABLE:
+        return batch.fewer()
+    if model.space.is_listed or not batch.is_empty:
+        return batch
+    for level in range(1, N_FINER + 1):
+        found = conditional(model, batch, rows, memory, seed=spec.select.seed)
+        best = np.argsort(-found.value, kind="stable")[:N_JUDGED]
+        if (found.se[best] <= SHARP * np.abs(found.value[best])).all():
+            break
+        finer = infer(model, request.events, memory, seed=spec.select.seed, level=level)
+        assert isinstance(finer, PointBelief)
+        if n_numbers(model, finer.points, rows[:1]) > AFFORDABLE:
+            break
+        batch = replace(batch, belief=finer, alone=finer)
+    return batch
 
 
 def _is_sampled(model: Model, batch: Batch, rows: Tensor, memory: Memory) -> bool:
@@ -188,51 +187,32 @@ def _is_sampled(model: Model, batch: Batch, rows: Tensor, memory: Memory) -> boo
     return method_of(model, batch.belief.points, rows[:1], memory) == "bounds"
 
 
-def _view(spec: Spec, batch: Batch, request: Request, first: _Candidates, memory: Memory) -> Batch:
-    """The batch as seen from so many points that the best designs of a first look are worth the same on more of them:
-    between too few points a climb is led to where the points happen to lie. No more than can be afforded."""
-    model, seen = spec.model, batch.thinned()
-    if not isinstance(batch.belief, PointBelief) or batch.belief.method != "grid":
-        return seen
-    best = np.argsort(-first.scores, kind="stable")[:N_JUDGED]
-    rows, scores = first.rows[torch.from_numpy(best)], first.scores[best]
-    for level in range(1 + N_FINER * batch.is_empty):
-        finer = batch if not level else empty(model, grid_belief(model, request.events, memory, level=level))
-        finer = finer.weighty()
-        assert isinstance(finer.belief, PointBelief)
-        points = finer.belief.points
-        if points.n * n_outcomes(model, points, rows[:1]) > CLIMBED:
-            break
-        there = _scored(spec, finer, rows, memory).scores
-        if (np.abs(there - scores) <= SHARP * np.abs(there).max()).all():
-            break
-        seen, scores = finer, there
-    return seen
-
-
-def _listed(spec: Spec, batch: Batch, request: Request, memory: Memory) -> _Candidates:
-    """All designs of a list. Where their table on a grid is too large to be kept, a look at every second point along
-    each axis tells which may be the best, and only those are looked at from all points."""
-    model, seed, rows = spec.model, spec.select.seed, spec.model.space.all()
-    if not _is_screened(spec, batch, request, rows):
+def _listed(
+    spec: Spec, batch: Batch | CellBatch, request: Request, rough: Callable[[Tensor], Array], memory: Memory
+) -> _Candidates:
+    """All designs of a list; where all are too many to look at from all points in every round, those that may be the
+    best. Not where the best may not be proposed: the best of the others is then wanted as exactly."""
+    model, rows = spec.model, spec.model.space.all()
+    is_precise = isinstance(batch, CellBatch)
+    is_few = len(rows) <= (N_CLOSELY if is_precise else 2 * N_COMPARED)
+    if spec.select.rule == "random" or is_few or not (is_precise or _is_free(spec, request)):
         return _scored(spec, batch, rows, memory)
-    found = conditional(model, batch.thinned(), rows.clone(), memory, seed=seed)
-    scores = _valued(spec, rows, found).scores
+    if not isinstance(batch, CellBatch) and (
+        isinstance(batch.belief, GaussianBelief) or is_kept(model, batch.belief.points, rows, memory)
+    ):
+        return _scored(spec, batch, rows, memory)
+    values = rough(rows.clone())
+    scores = np.where(np.isfinite(values), values / model.listed_costs, -math.inf)
     least = scores.max() - NEAR * (scores.max() - scores[scores > -math.inf].min())
-    places = (scores >= min(least, np.partition(scores, -N_COMPARED)[-N_COMPARED])).nonzero()[0]
-    close = conditional(model, batch, rows[torch.from_numpy(places)], memory, seed=seed)
-    change = close.worth - found.worth[places]
-    error = float(np.abs(change[np.isfinite(change)]).max(initial=0.0))  # of a look from fewer points
-    return _valued(spec, rows, replace(found, se=np.maximum(found.se, error)).with_some(places, close))
-
-
-def _is_screened(spec: Spec, batch: Batch, request: Request, rows: Tensor) -> bool:
-    """Not where the best may not be proposed: the best of the others is then wanted as exactly."""
-    if spec.select.rule == "random" or not _is_free(spec, request) or len(rows) <= 2 * N_COMPARED:
-        return False
-    if not isinstance(batch.belief, PointBelief) or batch.belief.points.coarse is None:
-        return False
-    return not is_kept(spec.model, batch.belief.points, rows)
+    n = N_CLOSELY if is_precise else N_COMPARED
+    places = np.sort(np.argsort(-scores, kind="stable")[: max(n, int((scores >= least).sum()) * (not is_precise))])
+    close = conditional(model, batch, rows[torch.from_numpy(places)], memory, seed=spec.select.seed)
+    change = np.abs(close.value - values[places])
+    error = float(change[np.isfinite(change)].max(initial=0.0)) + float(close.se.max())
+    others = plain_estimates(values, np.full(len(rows), error), close.method)
+    if close.utility is not None:
+        others = replace(others, utility=values)
+    return _valued(spec, rows, others.with_some(places, close))
 
 
 def _is_free(spec: Spec, request: Request) -> bool:
@@ -247,7 +227,7 @@ def _scored(spec: Spec, batch: Batch | CellBatch, rows: Tensor, memory: Memory) 
 
 def _valued(spec: Spec, rows: Tensor, found: Estimates) -> _Candidates:
     """With a score of −inf where an estimate is not finite: such a design is not to be proposed."""
-    is_known = np.isfinite(found.worth) & np.isfinite(found.se)
+    is_known = np.isfinite(found.value) & np.isfinite(found.se)
     if not is_known.any():
         raise NotFinite(
             "no design has an estimate that is finite: arguments of the outcome are too extreme somewhere within the "
@@ -258,7 +238,7 @@ def _valued(spec: Spec, rows: Tensor, found: Estimates) -> _Candidates:
         rows=rows,
         costs=costs,
         estimates=found,
-        scores=np.where(is_known, found.worth / costs, -math.inf),
+        scores=np.where(is_known, found.value / costs, -math.inf),
         se=np.where(is_known, found.se / costs, 0.0),
     )
 
@@ -270,7 +250,8 @@ def _sharp(spec: Spec, batch: Batch, request: Request, found: _Candidates, memor
     if not batch.is_empty or spec.select.rule == "random":
         return found
     contenders = (found.scores + 3 * found.se >= (found.scores - 3 * found.se).max()) | is_coarse
-    is_sure = found.se[best] <= ROUGH * abs(found.scores[best]) or contenders.sum() == 1
+    enough = SHARP if found.estimates.utility is not None else ROUGH
+    is_sure = found.se[best] <= enough * abs(found.scores[best]) or contenders.sum() == 1
     if is_sure and not is_coarse.any():
         return found
     seed, estimates = spec.select.seed, found.estimates
@@ -363,7 +344,7 @@ def _proposal(
         return {
             "design": spec.model.space.decode(candidates.rows[place].tolist()),
             "eig": float(found.eig[place]),
-            "se": found.told(place).se,
+            "se": found.stated(place)["se"],
             "score": float(candidates.scores[place]),
         }
 
@@ -372,8 +353,8 @@ def _proposal(
     has_others = others.max() > -math.inf
     return Proposal(
         **stated(chosen),
-        method=found.told(chosen).method,
-        note=found.told(chosen).note,
+        method=found.stated(chosen)["method"],
+        note=found.stated(chosen)["note"],
         runner_up=RunnerUp(**stated(_leading(spec, candidates, others, run, turn, 3))) if has_others else None,
         cost=float(candidates.costs[chosen]),
         joint_eig=batch.gain + float(found.eig[chosen]),

@@ -1,15 +1,14 @@
-"""The best of designs that cannot be listed: Sobol starts and corners in one batch, and the best of them improved by
-scipy, which sees what is maximised as one black box, designs [n, D] -> values [n].
+"""The best of designs that cannot be listed: Sobol starts and corners in one batch, and the best of them improved, with
+what is maximised seen as one black box, designs [n, D] -> values [n].
 
-Integers too many to list are relaxed to real numbers at first. From its whole neighbours on, and with every other value
-of a category, real variables are improved again with the others held, as long as that leads to something better.
+Whole numbers too many to list are real numbers at first. Then their neighbours and the other listed values are tried,
+with real variables improved again for each, as long as that leads to something better.
 """
 
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -30,8 +29,7 @@ N_COMBINATIONS = 4  # of categories and listed values, the best start of each of
 N_NEIGHBOURS = 6  # of a design with whole numbers that are climbed from, the best at a first look
 N_TURNS = 9  # from neighbour to neighbour
 N_ROUNDED = 64  # ways to make a design whole
-
-Move: TypeAlias = Callable[[Problem, Array], Array]  # a point [D] -> another
+NEAR = 1e-12  # to an end of a variable, in the unit cube: that end is meant
 
 
 def n_compared(space: Space) -> int:
@@ -45,18 +43,22 @@ def _n_starts(space: Space) -> int:
 
 def starts(space: Space, seed: int, fixed: Mapping[str, float]) -> Tensor:
     """Sobol designs that satisfy the constraints, the same in every round: [J, D]."""
-    wanted = _n_starts(space)
-    for n in (wanted, 8 * wanted, 64 * wanted, N_TRIES):
-        rows = space.from_unit(sobol(n, len(space.variables), seed), fixed)
-        rows = rows[space.admits(rows)][:wanted]
-        if len(rows) >= wanted // 4:
-            break
-    rows = rows if len(rows) else with_corners(space, rows, fixed)
+    rows = allowed(space, _n_starts(space), seed, fixed)
     if not len(rows):
         raise InvalidData(
             "no design was found that satisfies the constraints; narrow low and high around those that do, or fix less"
         )
     return unique_rows(rows)
+
+
+def allowed(space: Space, n: int, seed: int, fixed: Mapping[str, float]) -> Tensor:
+    """At most n Sobol designs that satisfy the constraints, or corners where no other is found, if any: [J, D]."""
+    for n_tried in (n, 8 * n, 64 * n, N_TRIES):
+        rows = space.from_unit(sobol(n_tried, len(space.variables), seed), fixed)
+        rows = rows[space.admits(rows)][:n]
+        if len(rows) >= max(1, n // 4):
+            break
+    return rows if len(rows) else with_corners(space, rows, fixed)
 
 
 def with_corners(space: Space, rows: Tensor, fixed: Mapping[str, float]) -> Tensor:
@@ -88,14 +90,10 @@ class Search:
 
     def refined(self, rows: Tensor, scores: Array) -> Tensor:
         """Designs that the best of `rows` [J, D], which have these scores [J], lead to, and those: [n, D]."""
-        best = self._best(rows, scores)
-        moving = self._free("float", "integer")
+        best, moving = self._best(rows, scores), self._free("float", "integer")
         if not moving:
             return best
-        if self.is_sampled:  # the best alone
-            found = self._moved(best[:1], moving, Problem.polished)
-        else:
-            found = self._moved(best, moving, Problem.climbed)
+        found = self._climbed(best[:1] if self.is_sampled else best, moving)
         if self._free("integer", "values"):
             found = self._settled(self._rounded(found))
         return unique_rows(torch.cat([found, best]))
@@ -115,11 +113,11 @@ class Search:
             first.setdefault(values, place)
         return top[list(dict.fromkeys([*chosen, *list(first.values())[:N_COMBINATIONS]]))]
 
-    def _moved(self, rows: Tensor, moving: Sequence[int], move: Move) -> Tensor:
-        """Designs [n, D] whose moving variables are changed as `move` changes a point of the unit cube."""
-        return torch.stack([self._moved_one(row, moving, move) for row in rows])
+    def _climbed(self, rows: Tensor, moving: Sequence[int]) -> Tensor:
+        """Designs [n, D] at the optima of the moving variables, the others held."""
+        return torch.stack([self._climbed_one(row, moving) for row in rows])
 
-    def _moved_one(self, row: Tensor, moving: Sequence[int], move: Move) -> Tensor:
+    def _climbed_one(self, row: Tensor, moving: Sequence[int]) -> Tensor:
         space = self.model.space
 
         def at(points: Array) -> Tensor:
@@ -127,76 +125,68 @@ class Search:
             for i, u in zip(moving, torch.from_numpy(points).unbind(1), strict=True):
                 v = space.variables[i]
                 inner = v.relaxed(u).clamp(v.low, v.high)
-                rows[:, i] = torch.where(u <= 0, v.low, torch.where(u >= 1, v.high, inner))
+                rows[:, i] = torch.where(u < NEAR, v.low, torch.where(u > 1 - NEAR, v.high, inner))
             return rows
 
         problem = Problem(
             value=lambda points: self.worth(at(points)),
             margins=lambda points: space.margins(at(points)),
-            admits=lambda point: bool(space.admits(at(point[None]))[0]),
+            admits=lambda points: space.admits(at(points)).numpy(),
         )
-        start = self._to_unit(row[None], moving)[0].clamp(0, 1)
-        return at(move(problem, start.numpy())[None])[0]
+        start = self._to_unit(row[None], moving)[0].clamp(0, 1).numpy()
+        return at((problem.poll(start) if self.is_sampled else problem.climb(start))[None])[0]
 
     def _settled(self, near: Tensor) -> Tensor:
         """Designs with whole numbers that steps from neighbour to neighbour lead to, from these [n, D] on: [n, D]."""
-        space, floats, held = self.model.space, self._free("float"), self._free("integer", "values")
+        space, held = self.model.space, self._free("integer", "values")
+        floats = [] if self.is_sampled else self._free("float")
         seen: set[tuple[float, ...]] = set()
         found, top = [near[:0]], -math.inf
         for _ in range(N_TURNS):
             near = near[[tuple(steps) not in seen for steps in near[:, held].tolist()]]
-            if floats and space.constraints and len(near):
-                near = self._moved(near, floats, Problem.nearest)
-            near = near[space.admits(near)]
+            near = near if floats else near[space.admits(near)]
             if not len(near):
                 break
-            fresh: dict[tuple[float, ...], Tensor] = {}
-            for place in np.argsort(-self.worth(near), kind="stable").tolist():
-                fresh.setdefault(tuple(near[place, held].tolist()), near[place])
-            climbed = torch.stack(list(fresh.values())[:N_NEIGHBOURS])
-            seen |= {tuple(steps) for steps in climbed[:, held].tolist()}
-            if floats and not self.is_sampled:
-                climbed = self._moved(climbed, floats, Problem.climbed)
-            found.append(climbed)
-            values = self.worth(climbed)
+            near = near[np.argsort(-self.worth(near), kind="stable")]
+            first = np.unique(near[:, held].numpy(), axis=0, return_index=True)[1]  # the best of those held alike
+            near = near[np.sort(first)[:N_NEIGHBOURS]]
+            seen |= {tuple(steps) for steps in near[:, held].tolist()}
+            near = self._climbed(near, floats) if floats else near
+            near = near[space.admits(near)]
+            values = self.worth(near) if len(near) else np.array([-math.inf])
             if values.max() <= top:
                 break
-            top, near = float(values.max()), torch.stack(list(self._neighbours(climbed[int(values.argmax())], held)))
+            found.append(near)
+            top, near = float(values.max()), torch.stack(list(self._neighbours(near[int(values.argmax())], held)))
         return torch.cat(found)
 
     def _neighbours(self, row: Tensor, held: Sequence[int]) -> Iterator[Tensor]:
-        """A step up or down of one integer or listed number, or another of the labels."""
+        """A step up or down of one whole number, or another of the listed values."""
         for i in held:
             v, x = self.model.space.variables[i], float(row[i])
-            ordered = sorted(v.values)
-            if v.kind == "integer":
-                others = [y for y in (x - v.step, x + v.step) if v.low <= y <= v.high]
-            elif v.labels:
-                others = [y for y in ordered if y != x]
-            else:
-                place = ordered.index(x)
-                others = ordered[max(0, place - 1) : place] + ordered[place + 1 : place + 2]
-            for other in others:
-                near = row.clone()
-                near[i] = other
-                yield near
+            for other in v.values or (x - v.step, x + v.step):
+                if other != x and (v.values or v.low <= other <= v.high):
+                    near = row.clone()
+                    near[i] = other
+                    yield near
 
     def _rounded(self, rows: Tensor) -> Tensor:
         """Every relaxed integer rounded to the nearest and the other way, in so many combinations: [n, D]."""
-        loose, found = self._free("integer"), []
+        found = []
         for row in rows.tolist():
             ways = [[x] for x in row]
-            for i in loose:
+            for i in self._free("integer"):
                 v = self.model.space.variables[i]
                 step = (row[i] - v.low) / v.step
-                nearest = min(round(step), int(v.size) - 1)
-                both = dict.fromkeys((nearest, math.floor(step), math.ceil(step)))
+                both = dict.fromkeys((round(step), math.floor(step), math.ceil(step)))
                 ways[i] = [v.low + v.step * n for n in both if n < v.size]
             found += list(itertools.islice(itertools.product(*ways), N_ROUNDED))
         return unique_rows(torch.tensor(found, dtype=torch.float64))
 
     def _free(self, *kinds: str) -> list[int]:
-        return [i for i, v in enumerate(self.model.space.variables) if v.kind in kinds and v.name not in self.fixed]
+        """Places of the variables of these kinds that may vary."""
+        found = enumerate(self.model.space.variables)
+        return [i for i, v in found if v.kind in kinds and v.name not in self.fixed and v.size > 1]
 
     def _to_unit(self, rows: Tensor, moving: Sequence[int]) -> Tensor:
         return torch.stack([v.to_unit(rows[:, i]) for i, v in enumerate(self.model.space.variables)], 1)[:, moving]

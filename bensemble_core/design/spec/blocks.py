@@ -4,6 +4,7 @@ Axes of this package: P points of the parameters, J designs, Y outcomes (or quad
 of points.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,11 +73,9 @@ class Listed:
     log_weights: Tensor  # [V], normalised
     numbered: bool = False
 
-    n_scores = 0
-
     @property
     def n_points(self) -> int:
-        return int(self.values.shape[0])
+        return len(self.values)
 
     def pick(self, index: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Numbers of points [P] -> values by name [P], log mass [P]."""
@@ -109,19 +108,11 @@ class JointPrior:
     @cached_property
     def n_target_scores(self) -> int:
         """Leading scores that the targets depend on."""
-        return sum(
-            sum(name in self.targets for name in block.names)
-            if isinstance(block, MultivariateNormal)
-            else int(block.name in self.targets)
-            for block in self.continuous
-        )
+        return sum(name in self.targets for block in self.continuous for name in block.names)
 
     @cached_property
     def n_listed(self) -> int:
-        n = 1
-        for block in self.listed:
-            n *= block.n_points
-        return n
+        return math.prod(block.n_points for block in self.listed)
 
     @property
     def is_gaussian(self) -> bool:
@@ -156,8 +147,7 @@ class JointPrior:
         start = 0
         for block in self.continuous:
             if name in block.names:
-                i = block.names.index(name)
-                slopes = [0.0] * self.n_scores
+                i, slopes = block.names.index(name), [0.0] * self.n_scores
                 if isinstance(block, Scalar):
                     slopes[start] = 1.0
                     return start, slopes, 0.0, block.prior
@@ -166,31 +156,25 @@ class JointPrior:
             start += block.n_scores
         raise KeyError(name)
 
-    def draw(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Uniforms [P, K + B] in (0, 1) -> scores [P, K], numbers of points [P, B]."""
-        z = torch.special.ndtri(u[:, : self.n_scores])
-        index = [
-            torch.searchsorted(block.log_weights.exp().cumsum(0), u[:, self.n_scores + i].contiguous()).clamp(
-                max=block.n_points - 1
-            )
-            for i, block in enumerate(self.listed)
-        ]
-        empty = torch.empty(u.shape[0], 0, dtype=torch.int64)
-        return z, torch.stack(index, 1) if index else empty
-
     def moments(self) -> tuple[Tensor, Tensor]:
         """Mean and covariance [k] of a Gaussian prior, names sorted."""
-        names = list(self.names)
-        mean = torch.zeros(len(names), dtype=torch.float64)
-        covariance = torch.zeros(len(names), len(names), dtype=torch.float64)
-        for block in self.continuous:
-            rows = torch.tensor([names.index(name) for name in block.names])
-            if isinstance(block, MultivariateNormal):
-                mean[rows] = block.mean
-                covariance[rows[:, None], rows] = block.factor @ block.factor.mT
-            elif isinstance(block.prior, Normal):
-                mean[rows], covariance[rows, rows] = block.prior.loc, block.prior.scale**2
-        return mean, covariance
+        means, rows = [], []
+        for name in self.names:
+            _, slopes, offset, prior = self.coordinate(name)
+            if isinstance(prior, Normal):
+                slopes, offset = [prior.scale * slope for slope in slopes], prior.loc
+            means.append(offset)
+            rows.append(slopes)
+        factor = torch.tensor(rows, dtype=torch.float64)
+        return torch.tensor(means, dtype=torch.float64), factor @ factor.mT
+
+    def draw(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Uniforms [P, K + B] in (0, 1) -> scores [P, K], numbers of points [P, B]."""
+        index = torch.empty(len(u), len(self.listed), dtype=torch.int64)
+        for i, block in enumerate(self.listed):
+            reached = block.log_weights.exp().cumsum(0)
+            index[:, i] = torch.searchsorted(reached, u[:, self.n_scores + i].contiguous()).clamp(max=len(reached) - 1)
+        return torch.special.ndtri(u[:, : self.n_scores]), index
 
 
 def joint_prior(blocks: Sequence[Scalar | MultivariateNormal | Listed], targets: Sequence[str]) -> JointPrior:

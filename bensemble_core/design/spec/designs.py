@@ -1,94 +1,86 @@
 """The `designs` of a spec: variables with their ranges, or a list of whole designs."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
-from bensemble_core.design.spec.reading import below, items, members, name, number, numbers, text, whole
+from bensemble_core.design.spec.reading import Json
 from bensemble_core.design.spec.spaces import MAX_DESIGNS, Space, Variable
-from bensemble_core.errors import InvalidSpec
 
 MAX_VARIABLES = 8  # of a design
 
 
-def read_designs(value: object, taken: set[str]) -> Space:
-    if isinstance(value, (list, tuple)):
-        return read_listed_designs(value, "/designs", taken)
-    stated = members(value, "/designs")
-    if not 1 <= len(stated) <= MAX_VARIABLES:
-        raise InvalidSpec(f"expected 1 to {MAX_VARIABLES} design variables, got {len(stated)}", pointer="/designs")
-    variables = []
-    for label, given in sorted(stated.items()):
-        at = below("/designs", label)
-        taken.add(name(label, at, taken))
-        variables.append(_variable(label, given, at))
-    return Space(variables=tuple(variables))
+def read_designs(stated: Json, taken: set[str]) -> Space:
+    if isinstance(stated.value, (list, tuple)):
+        return read_listed_designs(stated, taken)
+    variables = stated.named("design variables", taken, most=MAX_VARIABLES)
+    return Space(variables=tuple(TYPES[given.choice("type", TYPES)](label, given) for label, given in variables))
 
 
-def _variable(label: str, stated: object, at: str) -> Variable:
-    given = members(stated, at, required=["type"])
-    kind = text(given["type"], below(at, "type"), choices=("integer", "float", "categorical", "list", "fixed"))
-    if kind == "integer":
-        members(given, at, known=["type", "low", "high", "step"], required=["low", "high"])
-        low, high = (whole(given[key], below(at, key)) for key in ("low", "high"))
-        _ordered(low, high, at)
-        step = whole(given.get("step", 1), below(at, "step"), ge=1)
-        return Variable(name=label, kind="integer", low=low, high=low + (high - low) // step * step, step=step)
-    if kind == "float":
-        members(given, at, known=["type", "low", "high", "scale"], required=["low", "high"])
-        low_, high_ = (number(given[key], below(at, key)) for key in ("low", "high"))
-        _ordered(low_, high_, at, strictly=True)
-        is_log = text(given.get("scale", "linear"), below(at, "scale"), choices=("linear", "log")) == "log"
-        if is_log and low_ <= 0:
-            raise InvalidSpec("expected a number above 0 on a log scale", pointer=below(at, "low"))
-        return Variable(name=label, kind="float", low=low_, high=high_, is_log=is_log)
-    if kind == "fixed":
-        members(given, at, known=["type", "value"], required=["value"])
-        return Variable(name=label, kind="values", values=(number(given["value"], below(at, "value")),))
-    members(given, at, known=["type", "values"], required=["values"])
-    entries = items(given["values"], below(at, "values"), least=1, most=MAX_DESIGNS)
-    if kind == "categorical" and all(isinstance(entry, str) for entry in entries):
-        labels = tuple(text(entry, below(at, "values", i)) for i, entry in enumerate(entries))
-        values = [float(i) for i in range(len(labels))]
-    else:
-        labels, values = (), numbers(entries, below(at, "values"), most=MAX_DESIGNS)
-    if len(set(labels or values)) != len(values):
-        raise InvalidSpec("expected different values", pointer=below(at, "values"))
+def _integer(label: str, stated: Json) -> Variable:
+    given = stated.fields("type", "low", "high", step=1)
+    low, high, step = given["low"].whole(), given["high"].whole(), given["step"].whole(ge=1)
+    if high < low:
+        raise given["high"].refuse(f"expected a number above low = {low:g}, got {high:g}")
+    return Variable(name=label, kind="integer", low=low, high=low + (high - low) // step * step, step=step)
+
+
+def _float(label: str, stated: Json) -> Variable:
+    given = stated.fields("type", "low", "high", scale="linear")
+    low, high = given["low"].number(), given["high"].number()
+    if high <= low:
+        raise given["high"].refuse(f"expected a number above low = {low:g}, got {high:g}")
+    is_log = given["scale"].text(choices=("linear", "log")) == "log"
+    if is_log and low <= 0:
+        raise given["low"].refuse("expected a number above 0 on a log scale")
+    return Variable(name=label, kind="float", low=low, high=high, is_log=is_log)
+
+
+def _fixed(label: str, stated: Json) -> Variable:
+    return Variable(name=label, kind="values", values=(stated.fields("type", "value")["value"].number(),))
+
+
+def _values(label: str, stated: Json) -> Variable:
+    """A list of numbers, or a categorical's texts, each of which is its place in the list."""
+    given = stated.fields("type", "values")
+    entries = given["values"].items(most=MAX_DESIGNS)
+    labels: tuple[str, ...] = ()
+    if given["type"].value == "categorical" and all(isinstance(entry.value, str) for entry in entries):
+        labels = tuple(entry.text() for entry in entries)
+    values = [float(i) for i in range(len(labels))] or given["values"].numbers(most=MAX_DESIGNS)
+    if len(set(labels or values)) < len(values):
+        raise given["values"].refuse("expected different values")
     return Variable(name=label, kind="values", values=tuple(values), labels=labels)
 
 
-def _ordered(low: float, high: float, at: str, *, strictly: bool = False) -> None:
-    if high < low or (strictly and high == low):
-        raise InvalidSpec(f"expected a number above low = {low:g}, got {high:g}", pointer=below(at, "high"))
+TYPES: dict[str, Callable[[str, Json], Variable]] = {
+    "integer": _integer,
+    "float": _float,
+    "categorical": _values,
+    "list": _values,
+    "fixed": _fixed,
+}
 
 
-def read_listed_designs(value: Sequence[Any], pointer: str, taken: set[str], *, numbered: bool = False) -> Space:
-    entries = items(value, pointer, least=1, most=MAX_DESIGNS)
-    names = sorted(members(entries[0], below(pointer, 0)))
-    if not 1 <= len(names) <= MAX_VARIABLES:
-        raise InvalidSpec(
-            f"expected 1 to {MAX_VARIABLES} design variables, got {len(names)}", pointer=below(pointer, 0)
-        )
+def read_listed_designs(stated: Json, taken: set[str], *, numbered: bool = False) -> Space:
+    """Whole designs, one an entry; `numbered` ones also keep their number, by which a table is looked up."""
+    entries = stated.items(most=MAX_DESIGNS)
+    names = [label for label, _ in entries[0].named("design variables", taken, most=MAX_VARIABLES)]
+    designs = [entry.fields(*names) for entry in entries]
+    variables, columns = [], []
     for label in names:
-        taken.add(name(label, below(pointer, 0, label), taken))
-    columns = [
-        [members(entry, below(pointer, i), known=names, required=names)[label] for i, entry in enumerate(entries)]
-        for label in names
-    ]
-    variables, coded = [], []
-    for label, column in zip(names, columns, strict=True):
-        if all(isinstance(entry, str) for entry in column):
-            labels = tuple(sorted({text(entry, below(pointer, i, label)) for i, entry in enumerate(column)}))
-            coded.append([float(labels.index(entry)) for entry in column])
-            listed = tuple(float(i) for i in range(len(labels)))
-            variables.append(Variable(name=label, kind="values", values=listed, labels=labels))
+        column = [design[label] for design in designs]
+        if all(isinstance(entry.value, str) for entry in column):
+            texts = [entry.text() for entry in column]
+            labels = tuple(sorted(set(texts)))
+            numbers = [float(labels.index(text)) for text in texts]
         else:
-            coded.append([number(entry, below(pointer, i, label)) for i, entry in enumerate(column)])
-            variables.append(Variable(name=label, kind="values", values=tuple(sorted(set(coded[-1])))))
-    rows = torch.tensor(coded, dtype=torch.float64).mT.contiguous()
-    if len(rows.unique(dim=0)) != len(rows):  # type: ignore[no-untyped-call]
-        raise InvalidSpec("expected different designs", pointer=pointer)
+            labels, numbers = (), [entry.number() for entry in column]
+        variables.append(Variable(name=label, kind="values", values=tuple(sorted(set(numbers))), labels=labels))
+        columns.append(numbers)
+    if len(set(zip(*columns, strict=True))) < len(entries):
+        raise stated.refuse("expected different designs")
     if numbered:
-        rows = torch.cat([rows, torch.arange(len(rows), dtype=torch.float64)[:, None]], 1)
+        columns.append([float(i) for i in range(len(entries))])
+    rows = torch.tensor(columns, dtype=torch.float64).mT.contiguous()
     return Space(variables=tuple(variables), rows=rows, numbered=numbered)

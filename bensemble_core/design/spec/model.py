@@ -15,7 +15,7 @@ from bensemble_core.design.deadline import check
 from bensemble_core.design.spec.blocks import JointPrior
 from bensemble_core.design.spec.continuous import CONTINUOUS
 from bensemble_core.design.spec.expressions import Expression
-from bensemble_core.design.spec.families import DISCRETE, Arguments
+from bensemble_core.design.spec.families import Arguments
 from bensemble_core.design.spec.spaces import Row, Space
 from bensemble_core.errors import InvalidData, InvalidSpec
 
@@ -32,38 +32,25 @@ class Variable:
 
     name: str
     family: Any  # a DiscreteFamily or ContinuousFamily
-    arguments: Mapping[str, Expression | tuple[Expression, ...]]
+    arguments: Mapping[str, Expression]
+    n_classes: int | None = None  # how many classes an outcome is one of; None for counts and numbers
     labels: tuple[str, ...] = ()
-
-    @cached_property
-    def n_classes(self) -> int | None:
-        """How many classes an outcome is one of; None for counts and numbers."""
-        if self.labels:
-            return len(self.labels)
-        sizes = [len(given) + (name == "cuts") for name, given in self.arguments.items() if isinstance(given, tuple)]
-        return sizes[0] if sizes else 2 if self.family is DISCRETE["bernoulli"] else None
 
     @cached_property
     def ends(self) -> tuple[float | None, float | None]:
         """The least and the greatest outcome, where there is one at every design and parameter."""
         low, high = self.family.support
         n = self.arguments.get("n")  # of trials, in a binomial
-        return low, float(n({})) if isinstance(n, Expression) and not n.names else high
+        return low, float(n({})) if n is not None and not n.names else high
 
     def evaluate(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        for name, given in self.arguments.items():
-            if isinstance(given, Expression):
-                found[name] = given(values)
-            else:
-                found[name] = torch.stack(torch.broadcast_tensors(*(entry(values) for entry in given)))  # type: ignore[no-untyped-call]
-        return found
+        return {name: expression(values) for name, expression in self.arguments.items()}
 
     def encode(self, value: Any) -> float:
-        if self.labels and isinstance(value, str):
-            if value not in self.labels:
-                raise InvalidData(f"outcome {self.name}: expected one of {', '.join(self.labels)}, got {value!r}")
+        if self.labels and value in self.labels:
             return float(self.labels.index(value))
+        if self.labels and value not in range(len(self.labels)):
+            raise InvalidData(f"outcome {self.name}: expected one of {', '.join(self.labels)}, got {value!r}")
         if not isinstance(value, (bool, int, float)) or not math.isfinite(value):
             raise InvalidData(f"outcome {self.name}: expected a finite number, got {value!r}")
         number = float(value)
@@ -101,11 +88,7 @@ class Model:
         if self.utility is not None or not self.prior.is_gaussian:
             return False
         return all(
-            v.family is CONTINUOUS["normal"]
-            and isinstance(v.arguments["mean"], Expression)
-            and v.arguments["mean"].degree <= 1
-            and isinstance(v.arguments["sd"], Expression)
-            and v.arguments["sd"].degree == 0
+            v.family is CONTINUOUS["normal"] and v.arguments["mean"].degree <= 1 and v.arguments["sd"].degree == 0
             for v in self.outcomes
         )
 
@@ -126,17 +109,14 @@ class Model:
     def log_likelihood(self, theta: Mapping[str, Tensor], event: Event) -> Tensor:
         """log p(y | θ, ξ) of one observation at points θ [P]: [P]; NaN where the model is not defined."""
         row, outcome = event
-        design = torch.tensor(row, dtype=torch.float64)
-        total: Tensor | None = None
-        for variable, arguments, y in zip(self.outcomes, self.arguments(theta, design), outcome, strict=True):
-            term = variable.family.log_prob(arguments, torch.tensor(y, dtype=torch.float64))
-            for _, wrong, _ in variable.family.faults(arguments):
+        total = torch.zeros(len(next(iter(theta.values()))), dtype=torch.float64)
+        arguments = self.arguments(theta, torch.tensor(row, dtype=torch.float64))
+        for variable, found, y in zip(self.outcomes, arguments, outcome, strict=True):
+            total = total + variable.family.log_prob(found, torch.tensor(y, dtype=torch.float64))
+            for _, wrong, _ in variable.family.faults(found):
                 if wrong.numpy().any():
-                    term = torch.where(wrong, math.nan, term)
-            total = term if total is None else total + term
-        assert total is not None
-        n_points = next(iter(theta.values())).shape[0]
-        return total.expand(n_points)
+                    total = torch.where(wrong, math.nan, total)
+        return total
 
     def draw(self, theta: Mapping[str, Tensor], rows: Tensor, u: Tensor) -> Tensor:
         """Outcomes [..., O] by inversion of uniforms u [..., O]; θ and designs broadcast against u's leading axes."""
@@ -170,7 +150,7 @@ class Model:
 
     @cached_property
     def _seen(self) -> tuple[Callable[..., Row], Callable[..., Row]]:
-        """Caches of `_row` and `_outcome`: with every round a client hands in all observations, nearly all known."""
+        """Caches of `_row` and `_outcome`, as every call hands in all observations: 1000 of them in 0.5 ms, not 11."""
         remember = lru_cache(N_SEEN, typed=True)
         return remember(lambda **design: self._row(design)), remember(lambda **outcome: self._outcome(outcome))
 
@@ -196,31 +176,20 @@ class Model:
 
     def costs(self, rows: Tensor) -> Tensor:
         """Cost of each design: [J, D] -> [J]."""
-        if not self.cost.names:
-            return torch.full((rows.shape[0],), self._fee, dtype=torch.float64)
         cost = self.cost(self.space.columns(rows)).expand(len(rows))
-        bad = ~((cost > 0) & cost.isfinite())
-        if bad.any():
-            design = self.space.decode(rows[int(bad.nonzero()[0])].tolist())
-            raise InvalidSpec(f"a cost is a finite number above 0, not so at {design}", pointer="/cost")
+        bad = (~((cost > 0) & cost.isfinite())).nonzero()
+        if len(bad):
+            first = int(bad[0])
+            came = f"not so at {self.space.decode(rows[first].tolist())}" if self.cost.names else f"got {cost[first]:g}"
+            raise InvalidSpec(f"a cost is a finite number above 0, {came}", pointer="/cost")
         return cost
-
-    @cached_property
-    def _fee(self) -> float:
-        """A cost that is the same for all designs."""
-        fee = float(self.cost({}))
-        if not 0 < fee < math.inf:
-            raise InvalidSpec(f"a cost is a finite number above 0, got {fee}", pointer="/cost")
-        return fee
 
     def spent(self, used: Mapping[Row, int]) -> float:
         """Cost of all designs that were run, so many times each."""
-        if not self.cost.names:
-            return self._fee * sum(used.values())
         if not used:
             return 0.0
-        costs = self.costs(torch.tensor(list(used), dtype=torch.float64))
-        return float(costs @ torch.tensor(list(used.values()), dtype=torch.float64))
+        costs = self.costs(torch.tensor(list(used), dtype=torch.float64)).tolist()
+        return math.fsum(cost * n for cost, n in zip(costs, used.values(), strict=True))
 
     def faults(self, theta: Mapping[str, Tensor], rows: Tensor) -> Iterator[tuple[str, Tensor, str]]:
         """What is wrong where: a JSON pointer, a mask over the pairs of θ [n] and designs [n, D], what is expected."""

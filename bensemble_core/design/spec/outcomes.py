@@ -7,13 +7,13 @@ import torch
 
 from bensemble_core.design.spec.blocks import POINT, Listed
 from bensemble_core.design.spec.continuous import CONTINUOUS
-from bensemble_core.design.spec.expressions import Expression, parse
+from bensemble_core.design.spec.designs import read_listed_designs
+from bensemble_core.design.spec.expressions import Expression, parse, stacked
 from bensemble_core.design.spec.families import DISCRETE, Table
 from bensemble_core.design.spec.model import Variable
-from bensemble_core.design.spec.parameters import MAX_PARAMETERS, MAX_SAMPLES, log_weights
-from bensemble_core.design.spec.reading import below, items, matrix, members, name, numbers, text
-from bensemble_core.design.spec.spaces import DESIGN, MAX_DESIGNS
-from bensemble_core.errors import InvalidSpec
+from bensemble_core.design.spec.parameters import MAX_PARAMETERS, MAX_SAMPLES
+from bensemble_core.design.spec.reading import Json
+from bensemble_core.design.spec.spaces import DESIGN, MAX_DESIGNS, Space
 
 MAX_OUTCOMES = 4  # outcome variables of one trial
 MAX_CLASSES = 64
@@ -22,109 +22,75 @@ MAX_TABLE = 5_000_000  # cells of an uploaded likelihood
 FAMILIES: dict[str, Any] = {**DISCRETE, **CONTINUOUS}
 
 
-def read_outcomes(value: object, pointer: str, degrees: Mapping[str, int], taken: set[str]) -> list[Variable]:
-    found = []
-    for label, stated in sorted(members(value, pointer).items()):
-        at = below(pointer, label)
-        found.append(_outcome(name(label, at, taken), stated, at, degrees))
-        taken.add(label)
-    if not 1 <= len(found) <= MAX_OUTCOMES:
-        raise InvalidSpec(f"expected 1 to {MAX_OUTCOMES} outcomes, got {len(found)}", pointer=pointer)
-    return found
+def read_outcomes(stated: Json, degrees: Mapping[str, int], taken: set[str]) -> list[Variable]:
+    return [_outcome(label, given, degrees) for label, given in stated.named("outcomes", taken, most=MAX_OUTCOMES)]
 
 
-def _outcome(label: str, stated: object, at: str, degrees: Mapping[str, int]) -> Variable:
-    given = members(stated, at, required=["family"])
-    family = FAMILIES[text(given["family"], below(at, "family"), choices=FAMILIES)]
-    ways = [set(way) for way in family.signatures]
-    stated_names = set(given) - {"family", "labels"}
-    if stated_names not in ways:
-        known = ["family", *dict.fromkeys(key for way in family.signatures for key in way), "labels"]
-        members(given, at, known=known)
+def _outcome(label: str, stated: Json, degrees: Mapping[str, int]) -> Variable:
+    name = stated.choice("family", FAMILIES)
+    family = FAMILIES[name]
+    known = dict.fromkeys(key for way in family.signatures for key in way)
+    given = stated.fields("family", **dict.fromkeys(known), labels=None)
+    keys = [key for key in sorted(known) if key in stated.value]
+    if set(keys) not in map(set, family.signatures):
         expected = " or ".join(", ".join(way) for way in family.signatures)
-        came = ", ".join(sorted(stated_names)) or "none"
-        raise InvalidSpec(f"{given['family']} takes {expected}; got {came}", pointer=at)
-    arguments: dict[str, Expression | tuple[Expression, ...]] = {}
-    for key in stated_names:
-        where = below(at, key)
+        raise stated.refuse(f"{name} takes {expected}; got {', '.join(keys) or 'none'}")
+    n_classes = 2 if name == "bernoulli" else 0
+    arguments: dict[str, Expression] = {}
+    for key in keys:
         if key in family.lists:
-            entries = items(given[key], where, least=1 if key == "cuts" else 2, most=MAX_CLASSES)
-            arguments[key] = tuple(parse(e, degrees=degrees, pointer=below(where, i)) for i, e in enumerate(entries))
+            entries = given[key].items(least=1 if key == "cuts" else 2, most=MAX_CLASSES)
+            arguments[key] = stacked([parse(e.value, degrees=degrees, pointer=e.pointer) for e in entries])
+            n_classes = len(entries) + (key == "cuts")
         else:
-            made = parse(given[key], degrees=degrees, pointer=where)
-            if key in family.fixed and made.degree:
-                raise InvalidSpec(f"{key} may depend on designs, not on parameters", pointer=where)
-            arguments[key] = made
-    labels = _labels(given.get("labels"), below(at, "labels"))
-    if labels:
-        sizes = [len(a) + (key == "cuts") for key, a in arguments.items() if isinstance(a, tuple)]
-        n_classes = sizes[0] if sizes else 2 if given["family"] == "bernoulli" else 0
-        if len(labels) != n_classes:
-            raise InvalidSpec(
-                f"expected a label for each of {n_classes} classes, got {len(labels)}"
-                if n_classes
-                else f"{given['family']} has no classes to label",
-                pointer=below(at, "labels"),
-            )
-    return Variable(name=label, family=family, arguments=dict(sorted(arguments.items())), labels=labels)
+            arguments[key] = parse(given[key].value, degrees=degrees, pointer=given[key].pointer)
+        if key in family.fixed and arguments[key].degree:
+            raise given[key].refuse(f"{key} may depend on designs, not on parameters")
+    labels = given["labels"].labels(most=MAX_CLASSES)
+    if labels and not n_classes:
+        raise given["labels"].refuse(f"{name} has no classes to label")
+    if labels and len(labels) != n_classes:
+        raise given["labels"].refuse(f"expected a label for each of {n_classes} classes, got {len(labels)}")
+    return Variable(name=label, family=family, arguments=arguments, n_classes=n_classes or None, labels=labels)
 
 
-def _labels(value: object, at: str) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    found = tuple(text(v, below(at, i)) for i, v in enumerate(items(value, at, least=2, most=MAX_CLASSES)))
-    if len(set(found)) != len(found):
-        raise InvalidSpec("expected different labels", pointer=at)
-    return found
-
-
-def read_table(value: object, pointer: str, taken: set[str]) -> tuple[Listed, list[Any], Variable]:
+def read_table(stated: Json, taken: set[str]) -> tuple[Listed, Space, Variable]:
     """Prior points, the list of designs, and the outcome y of a likelihood p[design, point, outcome]."""
-    given = members(
-        value,
-        pointer,
-        known=["parameters", "prior", "designs", "outcomes", "probs"],
-        required=["parameters", "designs", "outcomes", "probs"],
-    )
-    at = below(pointer, "parameters")
-    stated = sorted(members(given["parameters"], at).items())
-    if not 1 <= len(stated) <= MAX_PARAMETERS:
-        raise InvalidSpec(f"expected 1 to {MAX_PARAMETERS} parameters, got {len(stated)}", pointer=at)
-    columns: list[list[float]] = []
-    for label, column in stated:
-        taken.add(name(label, below(at, label), taken))
-        n = len(columns[0]) if columns else None
-        columns.append(numbers(column, below(at, label), least=n or 1, most=n or MAX_SAMPLES))
-    n_points = len(columns[0])
-    designs = items(given["designs"], below(pointer, "designs"), least=1, most=MAX_DESIGNS)
-    labels = _labels(given["outcomes"], below(pointer, "outcomes"))
-    if len(designs) * n_points * len(labels) > MAX_TABLE:
-        raise InvalidSpec(f"a table has at most {MAX_TABLE:,} cells", pointer=below(pointer, "probs"))
-    at = below(pointer, "probs")
+    given = stated.fields("parameters", "designs", "outcomes", "probs", prior=None)
+    columns: dict[str, list[float]] = {}
+    n_points = None
+    for label, column in given["parameters"].named("parameters", taken, most=MAX_PARAMETERS):
+        columns[label] = column.numbers(least=n_points or 1, most=n_points or MAX_SAMPLES)
+        n_points = len(columns[label])
+    assert n_points is not None
+    n_designs = len(given["designs"].entries(most=MAX_DESIGNS))
+    labels = given["outcomes"].labels(most=MAX_CLASSES)
+    if n_designs * n_points * len(labels) > MAX_TABLE:
+        raise given["probs"].refuse(f"a table has at most {MAX_TABLE:,} cells")
     probs = torch.tensor(
         [
-            matrix(rows, below(at, j), rows=n_points, columns=len(labels), ge=0)
-            for j, rows in enumerate(items(given["probs"], at, least=len(designs), most=len(designs)))
+            rows.matrix(rows=n_points, columns=len(labels), ge=0)
+            for rows in given["probs"].items(least=n_designs, most=n_designs)
         ],
         dtype=torch.float64,
     )
-    wrong = (probs.sum(2) - 1).abs() > 1e-6
-    if wrong.any():
-        j, p = (int(i) for i in wrong.nonzero()[0])
-        raise InvalidSpec("expected probabilities that sum to 1", pointer=below(at, j, p))
-    prior = log_weights(given.get("prior"), n_points, below(pointer, "prior"))
+    wrong = ((probs.sum(2) - 1).abs() > 1e-6).nonzero().tolist()
+    if wrong:
+        j, p = wrong[0]
+        raise given["probs"].inside(j).inside(p).refuse("expected probabilities that sum to 1")
     points = Listed(
-        names=tuple(label for label, _ in stated),
-        values=torch.tensor(columns, dtype=torch.float64).mT.contiguous(),
-        log_weights=prior,
+        names=tuple(columns),
+        values=torch.tensor(list(columns.values()), dtype=torch.float64).mT.contiguous(),
+        log_weights=torch.tensor(given["prior"].probabilities(n_points), dtype=torch.float64).log(),
         numbered=True,
     )
-    taken.add(name("y", pointer, taken))
+    stated.add_name("y", taken)
+    space = read_listed_designs(given["designs"], taken, numbered=True)
     family: Any = Table((probs / probs.sum(2, keepdim=True)).log())
-    numbers_of = {"design": DESIGN, "point": POINT}
-    arguments = {key: _number_of(hidden) for key, hidden in numbers_of.items()}
-    return points, list(designs), Variable(name="y", family=family, arguments=arguments, labels=labels)
+    arguments = {"design": _hidden(DESIGN), "point": _hidden(POINT)}
+    return points, space, Variable(name="y", family=family, arguments=arguments, n_classes=len(labels), labels=labels)
 
 
-def _number_of(hidden: str) -> Expression:
-    return Expression(source=hidden, names=frozenset(), degree=0, is_truth=False, run=lambda values: values[hidden])
+def _hidden(name: str) -> Expression:
+    """The value of a name that no expression can use."""
+    return Expression(run=lambda values: values[name], degree=0)

@@ -7,7 +7,7 @@ from the nearer tail: F⁻¹(1 − ε) is computed from ε, because Φ(8) is 1 t
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,23 +20,22 @@ from bensemble_core.predictive.mixtures import LOG_2PI
 Fault: TypeAlias = tuple[str, str]  # the field that is wrong, and what is expected of it
 Array: TypeAlias = npt.NDArray[np.float64]
 
-_POSITIVE = {"gt": 0.0}
 
-
-class Prior(Protocol):
-    """A continuous distribution of one parameter."""
+class Prior:
+    """A continuous distribution of one parameter. Its fields are numbers, with their bounds as metadata."""
 
     def at(self, z: Tensor) -> Tensor:
         """The value at normal score z."""
-        ...
+        raise NotImplementedError
 
     def log_density(self, theta: Tensor) -> Tensor:
         """log p(θ) in the units of θ."""
-        ...
+        raise NotImplementedError
 
     def fault(self) -> Fault | None:
         """What no single field shows: low above high, and the like."""
-        ...
+        low, high = getattr(self, "low", -math.inf), getattr(self, "high", math.inf)
+        return None if low < high else ("high", f"expected a value above low = {low:g}")
 
 
 def log_normal_density(x: Tensor) -> Tensor:
@@ -45,29 +44,20 @@ def log_normal_density(x: Tensor) -> Tensor:
 
 def _from_tails(z: Tensor, lower: Callable[[Array], Any], upper: Callable[[Array], Any]) -> Tensor:
     """lower(Φ(z)) for z ≤ 0 and upper(Φ(−z)) above: quantile functions of the nearer tail's probability."""
-    tail: Array = torch.special.ndtr(-z.abs()).numpy()
+    tail = special.ndtr(-z.abs().numpy())  # at -8 torch's own ndtr is 2 % off
     return torch.where(z <= 0, torch.as_tensor(lower(tail)), torch.as_tensor(upper(tail)))
 
 
-class _Plain:
-    def fault(self) -> Fault | None:
-        return None
-
-
-class _Ordered:
-    low: Any
-    high: Any
-
-    def fault(self) -> Fault | None:
-        return None if self.low < self.high else ("high", f"expected a value above low = {self.low:g}")
+def _positive() -> Any:
+    return field(metadata={"gt": 0.0})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Normal(_Plain):
+class Normal(Prior):
     """N(loc, scale²)."""
 
     loc: float
-    scale: float = field(metadata=_POSITIVE)
+    scale: float = _positive()
 
     def at(self, z: Tensor) -> Tensor:
         return self.loc + self.scale * z
@@ -77,33 +67,30 @@ class Normal(_Plain):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogNormal(_Plain):
+class LogNormal(Prior):
     """log θ ~ N(loc, scale²)."""
 
     loc: float
-    scale: float = field(metadata=_POSITIVE)
+    scale: float = _positive()
 
     def at(self, z: Tensor) -> Tensor:
-        return (self.loc + self.scale * z).exp()
+        return Normal(loc=self.loc, scale=self.scale).at(z).exp()
 
     def log_density(self, theta: Tensor) -> Tensor:
-        log_theta = theta.log()
-        return log_normal_density((log_theta - self.loc) / self.scale) - math.log(self.scale) - log_theta
+        return Normal(loc=self.loc, scale=self.scale).log_density(theta.log()) - theta.log()
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudentT(_Plain):
+class StudentT(Prior):
     """loc + scale · t, with t of `df` degrees of freedom."""
 
     loc: float
-    scale: float = field(metadata=_POSITIVE)
+    scale: float = _positive()
     df: float = field(default=3.0, metadata={"ge": 0.5, "le": 1e6})
 
     def at(self, z: Tensor) -> Tensor:
-        def quantile(p: Array) -> Array:
-            return np.asarray(special.stdtrit(self.df, p))
-
-        return self.loc + self.scale * _from_tails(z, quantile, lambda p: -quantile(p))
+        t = _from_tails(z, lambda p: special.stdtrit(self.df, p), lambda p: -special.stdtrit(self.df, p))
+        return self.loc + self.scale * t
 
     def log_density(self, theta: Tensor) -> Tensor:
         t = (theta - self.loc) / self.scale
@@ -112,10 +99,10 @@ class StudentT(_Plain):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HalfNormal(_Plain):
+class HalfNormal(Prior):
     """|N(0, scale²)|."""
 
-    scale: float = field(metadata=_POSITIVE)
+    scale: float = _positive()
 
     def at(self, z: Tensor) -> Tensor:
         # from below: F⁻¹(p) = Φ⁻¹((1 + p) / 2) = √2 erf⁻¹(p), which keeps small p; from above: −Φ⁻¹(p / 2)
@@ -126,7 +113,7 @@ class HalfNormal(_Plain):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Uniform(_Ordered):
+class Uniform(Prior):
     """Between low and high."""
 
     low: float
@@ -141,11 +128,11 @@ class Uniform(_Ordered):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogUniform(_Ordered):
+class LogUniform(Prior):
     """log θ uniform between log low and log high."""
 
-    low: float = field(metadata=_POSITIVE)
-    high: float = field(metadata=_POSITIVE)
+    low: float = _positive()
+    high: float = _positive()
 
     def at(self, z: Tensor) -> Tensor:
         return Uniform(low=math.log(self.low), high=math.log(self.high)).at(z).exp()
@@ -155,16 +142,15 @@ class LogUniform(_Ordered):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beta(_Plain):
+class Beta(Prior):
     """p(θ) ∝ θ^(a−1) (1−θ)^(b−1)."""
 
-    a: float = field(metadata=_POSITIVE)
-    b: float = field(metadata=_POSITIVE)
+    a: float = _positive()
+    b: float = _positive()
 
     def at(self, z: Tensor) -> Tensor:
-        return _from_tails(
-            z, lambda p: special.betaincinv(self.a, self.b, p), lambda p: special.betainccinv(self.a, self.b, p)
-        )
+        a, b = self.a, self.b
+        return _from_tails(z, lambda p: special.betaincinv(a, b, p), lambda p: special.betainccinv(a, b, p))
 
     def log_density(self, theta: Tensor) -> Tensor:
         norm = math.lgamma(self.a + self.b) - math.lgamma(self.a) - math.lgamma(self.b)
@@ -172,17 +158,18 @@ class Beta(_Plain):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gamma(_Plain):
+class Gamma(Prior):
     """p(θ) ∝ θ^(shape−1) exp(−rate θ)."""
 
-    shape: float = field(metadata=_POSITIVE)
-    rate: float = field(metadata=_POSITIVE)
+    shape: float = _positive()
+    rate: float = _positive()
 
     def at(self, z: Tensor) -> Tensor:
-        scaled = _from_tails(
-            z, lambda p: special.gammaincinv(self.shape, p), lambda p: special.gammainccinv(self.shape, p)
+        shape = self.shape
+        return (
+            _from_tails(z, lambda p: special.gammaincinv(shape, p), lambda p: special.gammainccinv(shape, p))
+            / self.rate
         )
-        return scaled / self.rate
 
     def log_density(self, theta: Tensor) -> Tensor:
         norm = self.shape * math.log(self.rate) - math.lgamma(self.shape)
@@ -190,47 +177,39 @@ class Gamma(_Plain):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TruncNormal(_Ordered):
+class TruncNormal(Prior):
     """N(loc, scale²) between low and high; without a bound, on that side as far as it goes."""
 
     loc: float
-    scale: float = field(metadata=_POSITIVE)
+    scale: float = _positive()
     low: float = -math.inf
     high: float = math.inf
 
     def fault(self) -> Fault | None:
-        if not self.low < self.high:
-            return super().fault()
-        # mirrored where it lies in the upper tail, as the two tails are what floating point can tell apart
-        if max(self._edges()[0], -self._edges()[1]) > 30:
-            return "low", "expected bounds within 30 scales of loc: nothing of the normal is left between these"
-        return None
+        if (fault := super().fault()) is not None or -self._bounds()[1] <= 30:
+            return fault
+        return "low", "expected bounds within 30 scales of loc: nothing of the normal is left between these"
 
-    def _edges(self) -> tuple[float, float]:
-        return (self.low - self.loc) / self.scale, (self.high - self.loc) / self.scale
+    def _bounds(self) -> tuple[float, float, float]:
+        """Both bounds in scales, and 1 or −1: mirrored out of the upper tail, where floating point tells less apart."""
+        a, b = (self.low - self.loc) / self.scale, (self.high - self.loc) / self.scale
+        return (-b, -a, -1.0) if a > 0 else (a, b, 1.0)
 
     def at(self, z: Tensor) -> Tensor:
-        a, b = self._edges()
-        if a > 0:  # in the upper tail: take the mirror image
-            mirrored = TruncNormal(loc=-self.loc, scale=self.scale, low=-self.high, high=-self.low)
-            return -mirrored.at(-z)
-        below, above = float(special.ndtr(a)), float(special.ndtr(-b))  # mass cut off on either side
-        kept = float(special.ndtr(b)) - below
-
-        def lower(p: Array) -> Array:
-            return np.asarray(special.ndtri(np.minimum(below + p * kept, 1 - above)))
-
-        def upper(p: Array) -> Array:
-            return np.asarray(-special.ndtri(above + p * kept))
-
-        theta = self.loc + self.scale * _from_tails(z, lower, upper)
-        return theta.clamp(min=self.low, max=self.high)
+        a, b, sign = self._bounds()
+        below, above = special.ndtr(a), special.ndtr(-b)  # mass cut off on either side
+        kept = special.ndtr(b) - below
+        x = _from_tails(
+            sign * z,
+            lambda p: special.ndtri(np.minimum(below + p * kept, 1 - above)),
+            lambda p: -special.ndtri(above + p * kept),
+        )
+        return (self.loc + sign * self.scale * x).clamp(min=self.low, max=self.high)
 
     def log_density(self, theta: Tensor) -> Tensor:
-        a, b = self._edges()
-        a, b = (-b, -a) if a > 0 else (a, b)
-        kept = float(special.ndtr(b)) - float(special.ndtr(a))
-        return log_normal_density((theta - self.loc) / self.scale) - math.log(self.scale) - math.log(kept)
+        a, b, _ = self._bounds()
+        kept = special.ndtr(b) - special.ndtr(a)
+        return Normal(loc=self.loc, scale=self.scale).log_density(theta) - math.log(kept)
 
 
 PRIORS: dict[str, type[Any]] = {

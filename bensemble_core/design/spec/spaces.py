@@ -62,20 +62,20 @@ class Variable:
 
     def to_unit(self, x: Tensor) -> Tensor:
         """The inverse, for floats and relaxed integers."""
-        if self.is_log:
-            return (x.log() - math.log(self.low)) / max(self._decades, 1e-300)
-        return (0.5 * x - 0.5 * self.low) / max(0.5 * self.high - 0.5 * self.low, 1e-300)
+        half, width = self._halves
+        return (0.5 * (x.log() if self.is_log else x) - half) / max(width, 1e-300)
 
     def relaxed(self, u: Tensor) -> Tensor:
         """[0, 1] -> a real number between low and high."""
-        if self.is_log:
-            return (math.log(self.low) + u * self._decades).exp()
-        return 2 * (0.5 * self.low + u * (0.5 * self.high - 0.5 * self.low))  # high − low may be too large a number
+        half, width = self._halves
+        x = 2 * (half + u * width)
+        return x.exp() if self.is_log else x
 
     @cached_property
-    def _decades(self) -> float:
-        """log(high / low), where that ratio may be too large a number."""
-        return math.log(self.high) - math.log(self.low)
+    def _halves(self) -> tuple[float, float]:
+        """Half of the lower end and of the distance between the ends, which itself may be too large a number."""
+        low, high = (math.log(end) if self.is_log else end for end in (self.low, self.high))
+        return 0.5 * low, 0.5 * high - 0.5 * low
 
     def encode(self, value: Any) -> float:
         if self.labels:

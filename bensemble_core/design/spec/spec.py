@@ -8,41 +8,38 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, TypeAlias, get_args
 
 from bensemble_core.design.spec.blocks import MultivariateNormal, joint_prior
-from bensemble_core.design.spec.designs import read_designs, read_listed_designs
+from bensemble_core.design.spec.designs import read_designs
 from bensemble_core.design.spec.expressions import Expression, parse
 from bensemble_core.design.spec.model import Model
 from bensemble_core.design.spec.outcomes import read_outcomes, read_table
-from bensemble_core.design.spec.parameters import read_parameters
-from bensemble_core.design.spec.reading import below, items, members, name, number, text, whole
+from bensemble_core.design.spec.parameters import Block, read_parameters
+from bensemble_core.design.spec.reading import WHOLE, Json
 from bensemble_core.design.spec.spaces import Space
-from bensemble_core.errors import InvalidSpec
 
 MAX_LETS = 32
 MAX_CONSTRAINTS = 16
 MAX_RULES = 32
+MAX_DEPTH = 8  # of rules within rules
 MAX_TEXT = 10_000  # characters of a description
 
-KEYS = [
-    "name",
-    "description",
-    "instructions",
-    "parameters",
-    "designs",
-    "let",
-    "outcome",
-    "table",
-    "targets",
-    "constraints",
-    "cost",
-    "utility",
-    "stop",
-    "select",
-]
+STATED = ("parameters", "designs", "outcome")  # what a table replaces
+OPTIONAL: dict[str, Any] = {
+    "name": "",
+    "description": "",
+    "instructions": "",
+    "targets": None,
+    "constraints": [],
+    "cost": 1,
+    "utility": None,
+    "stop": None,
+    "select": {},
+}
 Kind: TypeAlias = Literal["any", "all", "sd", "max_eig_below", "max_trials", "budget"]
 OLD_KINDS: dict[str, Kind] = {"max_rounds": "max_trials"}  # older names, still read
 
@@ -98,54 +95,49 @@ class Spec:
 
 def read_spec(source: object) -> Spec:
     """Read, but do not probe."""
-    given = members(source, "", known=KEYS)
-    text(given.get("description", ""), "/description", most=MAX_TEXT)
-    taken: set[str] = set()
-    if "table" in given:
-        for key in ("parameters", "designs", "let", "outcome"):
-            if key in given:
-                raise InvalidSpec(f"a table replaces {key}; state one of the two", pointer=below("", key))
-        points, designs, outcome = read_table(given["table"], "/table", taken)
-        blocks: list[Any] = [points]
-        names = list(points.names)
-        space = read_listed_designs(designs, "/table/designs", taken, numbered=True)
-        lets: list[tuple[str, Expression]] = []
-        outcomes = [outcome]
-        degrees = {**dict.fromkeys(names, 1), **dict.fromkeys(space.names, 0)}
+    stated, taken = Json(source), set[str]()
+    blocks: list[Block]
+    lets: dict[str, Expression]
+    if "table" in stated.members():
+        for key in (*STATED, "let"):
+            if key in stated.value:
+                raise stated.inside(key).refuse(f"a table replaces {key}; state one of the two")
+        given = stated.fields("table", **OPTIONAL)
+        points, space, outcome = read_table(given["table"], taken)
+        blocks, lets, outcomes = [points], {}, [outcome]
+        degrees = _degrees(blocks, space)
     else:
-        members(given, "", known=KEYS, required=["parameters", "designs", "outcome"])
-        blocks = read_parameters(given["parameters"], "/parameters", taken)
-        names = [label for block in blocks for label in block.names]
+        given = stated.fields(*STATED, **OPTIONAL, let={}, table=None)
+        blocks = read_parameters(given["parameters"], taken)
         space = read_designs(given["designs"], taken)
-        degrees = {**dict.fromkeys(names, 1), **dict.fromkeys(space.names, 0)}
-        lets, degrees = _lets(given.get("let", {}), degrees, taken)
-        outcomes = read_outcomes(given["outcome"], "/outcome", degrees, taken)
+        degrees = _degrees(blocks, space)
+        lets = _lets(given["let"], degrees, taken)
+        degrees |= {label: made.degree for label, made in lets.items()}
+        outcomes = read_outcomes(given["outcome"], degrees, taken)
+    names = [label for block in blocks for label in block.names]
     free = dict.fromkeys(space.names, 0)
-    constraints = [
-        parse(text_, degrees=free, pointer=f"/constraints/{i}", truth=True)
-        for i, text_ in enumerate(items(given.get("constraints", []), "/constraints", most=MAX_CONSTRAINTS))
-    ]
-    utility = None
-    if given.get("utility") is not None:
-        everything = {**degrees, **{variable.name: 2 for variable in outcomes}}
-        utility = parse(given["utility"], degrees=everything, pointer="/utility")
+    given["description"].text(most=MAX_TEXT)
+    constraints = given["constraints"].items(least=0, most=MAX_CONSTRAINTS)
+    utility = given["utility"]
+    everything = {**degrees, **dict.fromkeys([variable.name for variable in outcomes], 2)}
     model = Model(
-        prior=joint_prior(blocks, _targets(given.get("targets"), names, blocks)),
-        space=Space(
-            variables=space.variables, rows=space.rows, numbered=space.numbered, constraints=tuple(constraints)
+        prior=joint_prior(blocks, _targets(given["targets"], names, blocks)),
+        space=replace(
+            space,
+            constraints=tuple(parse(c.value, degrees=free, pointer=c.pointer, truth=True) for c in constraints),
         ),
-        lets=tuple(lets),
+        lets=tuple(lets.items()),
         outcomes=tuple(outcomes),
-        cost=parse(given.get("cost", 1), degrees=free, pointer="/cost"),
-        utility=utility,
+        cost=parse(given["cost"].value, degrees=free, pointer="/cost"),
+        utility=None if utility.value is None else parse(utility.value, degrees=everything, pointer="/utility"),
     )
     return Spec(
-        name=text(given.get("name", ""), "/name"),
+        name=given["name"].text(),
         model=model,
-        instructions=text(given.get("instructions", ""), "/instructions", most=MAX_TEXT),
-        stop=None if given.get("stop") is None else _rule(given["stop"], "/stop", names, [0]),
-        select=_select(given.get("select", {})),
-        source=given,
+        instructions=given["instructions"].text(most=MAX_TEXT),
+        stop=None if given["stop"].value is None else _rule(given["stop"], names, [0]),
+        select=_select(given["select"]),
+        source=stated.value,
     )
 
 
@@ -155,111 +147,86 @@ def canonical(source: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    kind = type(value)
-    if kind is float:
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    if kind is str or kind is int:
-        return value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < WHOLE else value
     if isinstance(value, (list, tuple)):
         return [_plain(entry) for entry in value]
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items()}
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+    return value
 
 
-def _targets(value: object, names: Sequence[str], blocks: Sequence[Any]) -> list[str]:
-    if value is None:
+def _degrees(blocks: Sequence[Block], space: Space) -> dict[str, int]:
+    """In the parameters, of the names that expressions can use: 1 for a parameter, 0 for a design."""
+    return {**{label: 1 for block in blocks for label in block.names}, **dict.fromkeys(space.names, 0)}
+
+
+def _targets(stated: Json, names: Sequence[str], blocks: Sequence[Block]) -> list[str]:
+    if stated.value is None:
         return list(names)
     found: list[str] = []
-    for i, entry in enumerate(items(value, "/targets", least=1, most=len(names))):
-        target = text(entry, f"/targets/{i}", choices=sorted(names))
+    for entry in stated.items(most=len(names)):
+        target = entry.text(choices=sorted(names))
         if target in found:
-            raise InvalidSpec("named twice", pointer=f"/targets/{i}")
+            raise entry.refuse("named twice")
         found.append(target)
-    mixed = [
-        b for b in blocks if isinstance(b, MultivariateNormal) and 0 < len(set(b.names) & set(found)) < len(b.names)
-    ]
-    if len(mixed) > 1:
-        raise InvalidSpec(
-            "at most one multivariate_normal may hold targets and other parameters; join them into one",
-            pointer="/targets",
-        )
+    joint = [set(block.names) for block in blocks if isinstance(block, MultivariateNormal)]
+    if sum(bool(held & set(found)) and not held <= set(found) for held in joint) > 1:
+        raise stated.refuse("at most one multivariate_normal may hold targets and other parameters; join them into one")
     return found
 
 
-def _lets(
-    value: object, degrees: Mapping[str, int], taken: set[str]
-) -> tuple[list[tuple[str, Expression]], dict[str, int]]:
+def _lets(stated: Json, degrees: Mapping[str, int], taken: set[str]) -> dict[str, Expression]:
     """Definitions in an order in which each uses only those before it."""
-    stated = members(value, "/let")
-    if len(stated) > MAX_LETS:
-        raise InvalidSpec(f"expected at most {MAX_LETS} definitions, got {len(stated)}", pointer="/let")
-    for label in stated:
-        taken.add(name(label, below("/let", label), taken))
-    found: list[tuple[str, Expression]] = []
-    known = dict(degrees)
-    waiting = sorted(stated)
-    while waiting:
-        # parsed first with every name allowed, to see which of the others it waits for
-        loose = {**dict.fromkeys(stated, 2), **known}
-        ready = [
-            label
-            for label in waiting
-            if parse(stated[label], degrees=loose, pointer=below("/let", label)).names <= set(known)
-        ]
-        if not ready:
-            raise InvalidSpec(f"defined by itself, through {', '.join(waiting)}", pointer=below("/let", waiting[0]))
-        for label in ready:
-            made = parse(stated[label], degrees=known, pointer=below("/let", label))
-            found.append((label, made))
-        known |= {label: made.degree for label, made in found}
-        waiting = [label for label in waiting if label not in ready]
-    return found, known
+    given = dict(stated.named("definitions", taken, least=0, most=MAX_LETS))
+    known = {**dict.fromkeys(given, 2), **degrees}
+    needs = {
+        label: sorted(parse(value.value, degrees=known, pointer=value.pointer).names & given.keys())
+        for label, value in given.items()
+    }
+    try:
+        order = list(TopologicalSorter(needs).static_order())
+    except CycleError as reason:
+        cycle = sorted(set(reason.args[1]))
+        raise given[cycle[0]].refuse(f"defined by itself, through {', '.join(cycle)}") from None
+    found: dict[str, Expression] = {}
+    for label in order:
+        found[label] = parse(given[label].value, degrees=known, pointer=given[label].pointer)
+        known[label] = found[label].degree
+    return found
 
 
-def _rule(value: object, pointer: str, names: Sequence[str], count: list[int], depth: int = 0) -> Rule:
+def _rule(stated: Json, names: Sequence[str], count: list[int], depth: int = 0) -> Rule:
     """{"any": […]}, {"all": […]}, or a leaf; {"sd": {a: …, b: …}} asks for both."""
     count[0] += 1
-    if count[0] > MAX_RULES or depth > 8:
-        raise InvalidSpec(f"at most {MAX_RULES} rules, nested 8 deep", pointer=pointer)
-    kinds = get_args(Kind)
-    given = members(value, pointer, known=(*kinds, *OLD_KINDS))
-    if len(given) != 1:
-        raise InvalidSpec(f"expected one of {', '.join(kinds)}; combine rules with any or all", pointer=pointer)
-    ((kind, stated),) = given.items()
-    at = below(pointer, kind)
+    if count[0] > MAX_RULES or depth > MAX_DEPTH:
+        raise stated.refuse(f"at most {MAX_RULES} rules, nested {MAX_DEPTH} deep")
+    given = stated.fields(**dict.fromkeys((*get_args(Kind), *OLD_KINDS)))
+    if len(stated.value) != 1:
+        raise stated.refuse(f"expected one of {', '.join(get_args(Kind))}; combine rules with any or all")
+    (key,) = stated.value
+    kind, limit = OLD_KINDS.get(key, key), given[key]
     if kind in ("any", "all"):
-        rules = [
-            _rule(entry, below(at, i), names, count, depth + 1)
-            for i, entry in enumerate(items(stated, at, least=1, most=MAX_RULES))
-        ]
-        return Rule(kind="any" if kind == "any" else "all", rules=tuple(rules))
+        rules = [_rule(entry, names, count, depth + 1) for entry in limit.items(most=MAX_RULES)]
+        return Rule(kind=kind, rules=tuple(rules))
     if kind == "sd":
-        limits = members(stated, at, known=sorted(names))
-        if not limits:
-            raise InvalidSpec("expected a parameter and its limit", pointer=at)
-        leaves = [
-            Rule(kind="sd", parameter=key, limit=number(limit, below(at, key), gt=0))
-            for key, limit in sorted(limits.items())
-        ]
+        given = limit.fields(**dict.fromkeys(sorted(names)))
+        leaves = [Rule(kind="sd", parameter=name, limit=given[name].number(gt=0)) for name in sorted(limit.value)]
+        if not leaves:
+            raise limit.refuse("expected a parameter and its limit")
         return leaves[0] if len(leaves) == 1 else Rule(kind="all", rules=tuple(leaves))
-    if OLD_KINDS.get(kind, kind) == "max_trials":
-        return Rule(kind="max_trials", limit=whole(stated, at, ge=1))
-    if kind == "budget":
-        return Rule(kind="budget", limit=number(stated, at, gt=0))
-    return Rule(kind="max_eig_below", limit=number(stated, at, gt=0))
+    return Rule(kind=kind, limit=limit.whole(ge=1) if kind == "max_trials" else limit.number(gt=0))
 
 
-def _select(value: object) -> Select:
-    given = members(value, "/select", known=["rule", "tie_tol", "seed", "epsilon", "max_repeats"])
-    rule = text(given.get("rule", "argmax"), "/select/rule", choices=("argmax", "random"))
-    repeats = given.get("max_repeats")
+def _select(stated: Json) -> Select:
+    given = stated.fields(rule="argmax", tie_tol=1e-6, seed=0, epsilon=0, max_repeats=None)
+    rule: Any = given["rule"].text(choices=("argmax", "random"))
     return Select(
-        rule="random" if rule == "random" else "argmax",
-        tie_tol=number(given.get("tie_tol", 1e-6), "/select/tie_tol", ge=0, le=1),
-        seed=whole(given.get("seed", 0), "/select/seed", ge=0),
-        epsilon=number(given.get("epsilon", 0), "/select/epsilon", ge=0, le=1),
-        max_repeats=None if repeats is None else whole(repeats, "/select/max_repeats", ge=1),
+        rule=rule,
+        tie_tol=given["tie_tol"].number(ge=0, le=1),
+        seed=given["seed"].whole(ge=0),
+        epsilon=given["epsilon"].number(ge=0, le=1),
+        max_repeats=None if given["max_repeats"].value is None else given["max_repeats"].whole(ge=1),
     )
 
 

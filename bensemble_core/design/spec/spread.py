@@ -19,7 +19,7 @@ def spread(space: Space, points: int, seed: int) -> Tensor:
     free = [variable for variable in space.variables if variable.size > 1]
     if space.is_listed and (len(space.all()) <= points or space.rows is not None or len(free) > 2 or space.constraints):
         rows = space.all()
-        return rows[_even(len(rows), points)]
+        return rows[torch.linspace(0, len(rows) - 1, min(len(rows), points), dtype=torch.float64).round().long()]
     rows = _grid(space, free, points) if len(free) <= 2 else _scattered(space, min(TABLE, points), seed)
     if not len(rows):
         raise InvalidData(
@@ -29,7 +29,11 @@ def spread(space: Space, points: int, seed: int) -> Tensor:
 
 
 def _grid(space: Space, free: list[Variable], points: int) -> Tensor:
-    sides = _sides(free, points)
+    """All combinations of values of one or two variables; what the smaller one does not need the other has."""
+    sides, left = {}, points
+    for i, variable in enumerate(sorted(free, key=lambda variable: variable.size)):
+        sides[variable.name] = int(min(variable.size, left ** (1 / (len(free) - i)) + 1e-9))
+        left //= sides[variable.name]
     axes = [axis(variable, sides.get(variable.name, 1)) for variable in space.variables]
     rows: Tensor = torch.cartesian_prod(*axes).reshape(-1, len(axes))
     return rows[space.admits(rows)]
@@ -45,29 +49,11 @@ def _scattered(space: Space, n: int, seed: int) -> Tensor:
     return rows
 
 
-def _sides(free: list[Variable], points: int) -> dict[str, int]:
-    """How many values each of one or two variables takes; what the smaller one does not need the other has."""
-    if len(free) == 1:
-        return {free[0].name: points}
-    least_first = sorted(free, key=lambda variable: variable.size)
-    sides, left = {}, points
-    for i, variable in enumerate(least_first):
-        share = int(left ** (1 / (len(least_first) - i)) + 1e-9)
-        sides[variable.name] = int(min(variable.size, share))
-        left //= sides[variable.name]
-    return sides
-
-
 def axis(variable: Variable, n: int) -> Tensor:
     """n values from end to end; all, where there are no more."""
     if variable.size <= n:
         return variable.listed()
     return unique_rows(variable.from_unit(torch.linspace(0, 1, n, dtype=torch.float64)))
-
-
-def _even(n: int, points: int) -> Tensor:
-    """Numbers of at most `points` out of n, first and last included."""
-    return torch.linspace(0, n - 1, min(n, points), dtype=torch.float64).round().long()
 
 
 def _latin_hypercube(n: int, dimension: int, seed: int) -> Tensor:

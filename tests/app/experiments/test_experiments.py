@@ -25,7 +25,7 @@ from tests.app.hammering import classification, pointers, refused, stored
 from tests.app.working import on_sqlite
 from tests.core.design.spec.test_expressions import HOSTILE
 
-DEAR = {"max_design_work": 1000.0}
+DEAR = {"max_design_work": 5000.0}
 simulations = importlib.import_module("bensemble_core.design.simulate")  # its package has a function of that name
 
 
@@ -226,8 +226,8 @@ def test_an_expensive_proposal_becomes_a_job_and_says_why(
     service = make_service(database, **DEAR)
     made = session(service)
     asked = propose(service, made["id"], 202, client_id="a")
-    assert (asked["cap"], asked["job"]["kind"], asked["job"]["status"]) == (1000.0, "propose", "queued")
-    assert asked["evaluations"] > 1000
+    assert (asked["cap"], asked["job"]["kind"], asked["job"]["status"]) == (5000.0, "propose", "queued")
+    assert asked["evaluations"] > 5000
     assert "15 designs" in asked["explanation"]
     assert propose(service, made["id"], 202, client_id="a")["job"]["id"] == asked["job"]["id"]
     service.run_jobs()
@@ -376,11 +376,11 @@ def test_a_simulation_cut_short_goes_on_where_it_was(
     wanted = {"n_draws": 4, "trials": 2, "policies": ["random", "fixed"], "seed": 3}
     run, truths = simulations._run, []
 
-    def until_the_sixth(*arguments: Any) -> None:
+    def until_the_sixth(*arguments: Any) -> Any:
         truths.append(arguments[2])
         if len(truths) == 6:
             raise MemoryError
-        run(*arguments)
+        return run(*arguments)
 
     monkeypatch.setattr(simulations, "_run", until_the_sixth)
     asked = service.post(path, wanted, 202)

@@ -10,7 +10,6 @@ import torch
 from scipy import integrate, special, stats
 
 from bensemble_core.design import Experiment, read_spec, summary
-from bensemble_core.design.belief.convergence import n_peaks
 from bensemble_core.design.belief.infer import points_belief
 from bensemble_core.design.belief.memory import Memory
 from bensemble_core.errors import InvalidData, InvalidOption, InvalidSpec, NotFinite
@@ -301,20 +300,6 @@ def test_peaks_that_had_to_be_passed_by_count_as_an_error() -> None:
     observations = [({"x": 3.0}, {"y": 0.5}), ({"x": 70.0}, {"y": -0.2})]
     assert experiment.posterior(observations).error > 0.1
     assert any("finer detail" in warning for warning in experiment.guards(observations).warnings)
-
-
-def test_peaks_of_a_grid_are_counted() -> None:
-    x = np.linspace(-3, 3, 25)
-    one = -(x**2)
-    assert n_peaks(one, (25,)) == 1
-    assert n_peaks(np.cos(4 * x), (25,)) == 5  # at 0 and ±π/2, and where the grid ends it rises
-    assert n_peaks(np.full(25, -np.inf), (25,)) == 0
-    assert n_peaks(np.zeros(25), (25,)) == 1
-    both = np.stack([one, np.cos(4 * x)], 1).ravel()  # two listed values
-    assert n_peaks(both, (25,)) == n_peaks(np.cos(4 * x), (25,))
-    a, b = np.meshgrid(x, x, indexing="ij")
-    assert n_peaks((-(a**2) - b**2).ravel(), (25, 25)) == 1
-    assert n_peaks((np.cos(2 * a) + np.cos(2 * b) - 0.01 * a).ravel(), (25, 25)) > 4
 
 
 def test_particles_that_do_not_cross_between_peaks_say_how_far_their_evidence_may_be_off() -> None:

@@ -105,6 +105,19 @@ def test_fixed_whole_numbers_and_categories_stay_as_they_are() -> None:
     assert proposal.design == {"x": pytest.approx(1.85, abs=1e-3), "k": 5, "c": "lo"}
 
 
+def test_a_list_of_one_value_has_no_neighbours() -> None:
+    spec = stated({"x": UNIT, "v": {"type": "list", "values": [3]}}, "v*exp(-(x-0.3)**2)*th")
+    (proposal,) = Experiment.from_spec(spec).propose()
+    assert proposal.design == {"x": pytest.approx(0.3, abs=1e-2), "v": 3}
+
+
+def test_a_constraint_that_is_far_steeper_elsewhere_is_followed() -> None:
+    """x at most log 2, of a range on which exp(x) grows to 10³⁰⁴."""
+    spec = stated({"x": {"type": "float", "low": -700, "high": 700}}, "exp(x/10)*th", ["exp(x) <= 2"])
+    (proposal,) = Experiment.from_spec(spec).propose()
+    assert proposal.design["x"] == pytest.approx(math.log(2), abs=1e-4)
+
+
 def test_a_range_of_six_hundred_powers_of_ten_is_searched() -> None:
     """The logit is largest in size where x is: at both ends."""
     spec = stated({"x": {"type": "float", "low": 1e-300, "high": 1e300, "scale": "log"}}, "th*log(x)/100")

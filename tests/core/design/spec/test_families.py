@@ -183,3 +183,11 @@ def test_a_narrow_beta_is_normal_in_its_logit(concentration: float) -> None:
     pair = [float(beta.log_density(given, t(middle + z * sd))) for z in (-3, 3)]
     expected = -math.log(sd * math.sqrt(2 * math.pi)) - 4.5
     assert sum(pair) / 2 == pytest.approx(expected, abs=100 * sd**2 + 1e-13 * math.sqrt(concentration))
+
+
+def test_draws_of_large_counts_are_as_exact_as_those_of_few() -> None:
+    u = torch.linspace(0.0013, 0.9987, 101, dtype=torch.float64)
+    drawn = DISCRETE["poisson"].quantile({"rate": t(3e6)}, u)
+    np.testing.assert_array_equal(drawn.numpy(), stats.poisson(3e6).ppf(u.numpy()))
+    beyond = DISCRETE["poisson"].quantile({"rate": t(1e14)}, u)
+    torch.testing.assert_close((beyond - 1e14) / 1e7, torch.special.ndtri(u), rtol=0, atol=1e-6)

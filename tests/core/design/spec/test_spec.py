@@ -15,7 +15,7 @@ import bensemble_core as bc
 from bensemble_core.design import Experiment, canonical, read_spec
 from bensemble_core.design.spec.outcomes import FAMILIES
 from bensemble_core.design.spec.priors import PRIORS
-from bensemble_core.design.spec.reading import items, name
+from bensemble_core.design.spec.reading import Json
 from bensemble_core.errors import InvalidData, InvalidSpec
 from tests.core.design.specs import DIGIT_SPAN, changed
 
@@ -236,6 +236,19 @@ def test_the_table_on_the_page_about_design_is_an_experiment(capsys: pytest.Capt
 
 def test_a_list_of_the_wrong_length_and_a_greek_name_are_refused_in_words() -> None:
     with pytest.raises(InvalidSpec, match="expected 3 entries, got 2"):
-        items([1, 2], "/x", least=3, most=3)
+        Json([1, 2], "/x").items(least=3, most=3)
     with pytest.raises(InvalidSpec, match="ASCII letters"):
-        name("\u03b8", "/parameters/\u03b8")
+        Json({}, "/parameters/\u03b8").add_name("\u03b8", set())
+
+
+def test_an_outcome_that_a_table_does_not_have_is_refused() -> None:
+    table = {"parameters": {"s": [0, 1]}, "designs": [{"t": 1}], "outcomes": ["no", "yes"], "probs": [[[0.5, 0.5]] * 2]}
+    for outcome in (7, -1, 0.5, "maybe", None):
+        with pytest.raises(InvalidData, match="expected one of no, yes"):
+            Experiment.from_spec({"table": table}).posterior([({"t": 1}, {"y": outcome})])
+
+
+def test_a_number_that_is_null_is_refused_at_its_place() -> None:
+    with pytest.raises(InvalidSpec) as refusal:
+        read_spec(changed(DIGIT_SPAN, parameters={"theta": {"dist": "normal", "loc": None, "scale": 1}}))
+    assert refusal.value.pointer == "/parameters/theta/loc"
