@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -133,26 +133,30 @@ class _Candidates:
 
 
 def _candidates(spec: Spec, batch: Batch | CellBatch, request: Request, memory: Memory) -> _Candidates:
-    """A first look from few points, or cells, tells which designs may be the best; those are looked at from all."""
+    """Where all designs are too many to look at from all points, a first look from few of these, or from few cells,
+    tells which may be the best."""
     model, seed = spec.model, spec.select.seed
-    view = _view(spec, batch, request, memory)
-
-    def rough(rows: Tensor) -> Array:
-        if isinstance(view, CellBatch):
-            return view.rough(model, rows, memory)
-        return conditional(model, view, rows, memory, seed=seed).value
-
-    if model.space.is_listed:
-        found = _listed(spec, batch, request, rough, memory)
+    if model.space.is_listed and not _is_screened(spec, batch, request, memory):
+        found = _scored(spec, batch, model.space.all(), memory)
     else:
-        rows = starts(model.space, seed, request.fixed)
-        if spec.select.rule != "random":
-            rows = with_corners(model.space, rows, request.fixed)
-            is_sampled = not isinstance(view, CellBatch) and _is_sampled(model, view, rows, memory)
-            search = Search(model=model, value=rough, fixed=request.fixed, is_sampled=is_sampled)
-            # where a first look has no slope, or one of its own making, no climb leads to a corner
-            rows = with_corners(model.space, search.refined(rows, search.worth(rows)), request.fixed)
-        found = _scored(spec, batch, rows, memory)
+        view = _view(spec, batch, request, memory)
+
+        def rough(rows: Tensor) -> Array:
+            if isinstance(view, CellBatch):
+                return view.rough(model, rows, memory)
+            return conditional(model, view, rows, memory, seed=seed).value
+
+        if model.space.is_listed:
+            found = _screened(spec, batch, rough(model.space.all().clone()), memory)
+        else:
+            rows = starts(model.space, seed, request.fixed)
+            if spec.select.rule != "random":
+                rows = with_corners(model.space, rows, request.fixed)
+                is_sampled = not isinstance(view, CellBatch) and _is_sampled(model, view, rows, memory)
+                search = Search(model=model, value=rough, fixed=request.fixed, is_sampled=is_sampled)
+                # where a first look has no slope, or one of its own making, no climb leads to a corner
+                rows = with_corners(model.space, search.refined(rows, search.worth(rows)), request.fixed)
+            found = _scored(spec, batch, rows, memory)
     return found if isinstance(batch, CellBatch) else _sharp(spec, batch, request, found, memory)
 
 
@@ -187,21 +191,22 @@ def _is_sampled(model: Model, batch: Batch, rows: Tensor, memory: Memory) -> boo
     return method_of(model, batch.belief.points, rows[:1], memory) == "bounds"
 
 
-def _listed(
-    spec: Spec, batch: Batch | CellBatch, request: Request, rough: Callable[[Tensor], Array], memory: Memory
-) -> _Candidates:
-    """All designs of a list; where all are too many to look at from all points in every round, those that may be the
-    best. Not where the best may not be proposed: the best of the others is then wanted as exactly."""
-    model, rows = spec.model, spec.model.space.all()
-    is_precise = isinstance(batch, CellBatch)
-    is_few = len(rows) <= (N_CLOSELY if is_precise else 2 * N_COMPARED)
-    if spec.select.rule == "random" or is_few or not (is_precise or _is_free(spec, request)):
-        return _scored(spec, batch, rows, memory)
-    if not isinstance(batch, CellBatch) and (
-        isinstance(batch.belief, GaussianBelief) or is_kept(model, batch.belief.points, rows, memory)
-    ):
-        return _scored(spec, batch, rows, memory)
-    values = rough(rows.clone())
+def _is_screened(spec: Spec, batch: Batch | CellBatch, request: Request, memory: Memory) -> bool:
+    """Whether the designs of a list are too many to look at closely in every round. Not where the best may not be
+    proposed: the best of the others is then wanted as exactly."""
+    rows, is_precise = spec.model.space.all(), isinstance(batch, CellBatch)
+    if spec.select.rule == "random" or len(rows) <= (N_CLOSELY if is_precise else 2 * N_COMPARED):
+        return False
+    if isinstance(batch, CellBatch):
+        return True
+    if isinstance(batch.belief, GaussianBelief):
+        return False
+    return _is_free(spec, request) and not is_kept(spec.model, batch.belief.points, rows, memory)
+
+
+def _screened(spec: Spec, batch: Batch | CellBatch, values: Array, memory: Memory) -> _Candidates:
+    """All designs of a list, those closely that may be the best by these rough values [J]."""
+    model, rows, is_precise = spec.model, spec.model.space.all(), isinstance(batch, CellBatch)
     scores = np.where(np.isfinite(values), values / model.listed_costs, -math.inf)
     least = scores.max() - NEAR * (scores.max() - scores[scores > -math.inf].min())
     n = N_CLOSELY if is_precise else N_COMPARED
