@@ -123,9 +123,11 @@ class Experiment:
             return "linear_gaussian"
         assert isinstance(belief, PointBelief)
         rows = self._rows([design])
-        if uses_cells(self.spec.model) and too_coarse(self.spec.model, belief, rows)[0]:
-            return "cells"
-        return method_of(self.spec.model, belief.points, rows, self.memory)
+        method = method_of(self.spec.model, belief.points, rows, self.memory)
+        is_precise = uses_cells(self.spec.model) and (
+            method == "bounds" or bool(too_coarse(self.spec.model, belief, rows)[0])
+        )
+        return "cells" if is_precise else method
 
     @one_thread()
     def joint_eig(self, designs: Sequence[Design], observations: Sequence[Observation] = ()) -> Estimate:

@@ -84,9 +84,11 @@ class _Surface:
         """z and r at [B, ..., K]: [B, ..., K + n], and Σ log sd [B, ...]."""
         check()
         z = self.frames.scores(u)
-        mean, sd = self.precise.located(z, self.data.rows)  # [n, B, ...]
-        y = self.data.y.T.reshape(*mean.shape[:2], *(1,) * (mean.ndim - 2))
-        return np.concatenate([z, np.moveaxis((mean - y) / sd, 0, -1)], -1), np.log(sd).sum(0)
+        mean, sd = self.precise.located(z, self.data.rows)  # [n, B, ..., O]
+        y = np.swapaxes(self.data.y, 0, 1)
+        y = y.reshape(*mean.shape[:2], *(1,) * (mean.ndim - 3), -1)
+        away = np.moveaxis((mean - y) / sd, 0, -1)
+        return np.concatenate([z, away.reshape(*z.shape[:-1], -1)], -1), np.log(sd).sum((0, -1))
 
     def height(self, u: Array, r: Array, log_sd: Array) -> Array:
         away = ((u - self.cells.centres) ** 2).sum(-1) / self.cells.sd**2
@@ -146,7 +148,7 @@ def _fitted(precise: Precise, data: Data, frames: _Frames, cells: Lattice, n_ste
         + np.log(np.abs(np.diagonal(inverse, axis1=-2, axis2=-1))).sum(-1)
         + np.log(np.diagonal(frames.factors, axis1=-2, axis2=-1)).sum(-1)[:, None]
     )
-    log_evidence = logsumexp(log_weights, 1) - 0.5 * len(data.rows) * np.log(2 * np.pi)  # [B]
+    log_evidence = logsumexp(log_weights, 1) - 0.5 * data.y[0].size * np.log(2 * np.pi)  # [B]
     if not np.isfinite(log_evidence).all():
         raise InvalidData("the model gives these observations together no chance; check them, or allow for lapses")
     weights = np.exp(log_weights - logsumexp(log_weights, 1, keepdims=True))

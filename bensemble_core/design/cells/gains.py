@@ -30,6 +30,7 @@ NUISANCE_SPACINGS = {1: (0.25, 0.18, 0.12), 2: (0.56, 0.4, 0.28)}  # averages ov
 TARGET_SPACINGS = {1: (0.4, 0.28, 0.2), 2: (0.8, 0.6, 0.5)}  # of nodes of the targets, by how many they are
 TARGET_REACH = 4.2
 NEGLIGIBLE = 1e-9  # weight of a node
+N_DRAWS = 2**7  # of several outcomes at a node
 FLOOR = 5e-5  # of the error, in nats
 BENT = 0.3  # nats for cells that are bent, times their share
 
@@ -95,7 +96,7 @@ def _given_targets(
     total, missed = np.zeros(len(rows)), np.zeros(len(rows))
     for weight, target, part in zip(weights, held, parts, strict=True):
         if weight > NEGLIGIBLE:
-            marginal, _, lost = entropies(replace(precise, held=target[None]), part, rows)
+            marginal, _, lost = entropies(replace(precise, held=target[None]), part, rows, n_draws=N_DRAWS)
             total += weight * marginal
             missed += weight * lost
     return total, missed

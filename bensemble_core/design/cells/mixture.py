@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from bensemble_core.design.cells.mixture_entropy import mixture_entropy
+from bensemble_core.design.cells.mixture_entropy import joint_entropy, mixture_entropy
 from bensemble_core.design.cells.precise import Precise
 from bensemble_core.design.spec.spaces import sobol
 
 Array = npt.NDArray[np.float64]
 AT_ONCE = 2_000_000  # densities
+N_DRAWS = 2**10  # of several outcomes
 SWINGS, STRAIGHT = 1.0, 0.1  # nats for a cell's mean off its middle by an sd, beyond so much
 ROOT = np.sqrt(3.0)  # sds to a sigma point
 
@@ -75,23 +76,28 @@ def straight(centres: Array, factors: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pushed:
-    """The outcome of designs in each cell: [J, A] each."""
+    """The outcomes of designs in each cell."""
 
-    means: Array
-    variances: Array
-    log_noise: Array  # of the noise sd, averaged over the cell
-    middles: Array  # of the cells' middles alone
+    means: Array  # [J, A, O]
+    covariances: Array  # [J, A, O, O]
+    log_noise: Array  # [J, A] the sum over outcomes of log noise sd, averaged over the cell
+    middles: Array  # [J, A, O] of the cells' middles alone
+
+    @property
+    def sds(self) -> Array:
+        """[J, A, O]"""
+        return np.asarray(np.sqrt(np.diagonal(self.covariances, axis1=-2, axis2=-1)))
 
 
 def push(precise: Precise, mixture: Mixture, rows: Array) -> Pushed:
     """At designs [J, D]."""
     k = mixture.centres.shape[1]
     at = np.concatenate([mixture.centres[:, None], mixture.sigmas], 1)[None]  # [1, A, 1 + 2K, K]
-    means, sds = (found[:, 0] for found in precise.located(at, rows))  # [J, A, 1 + 2K]
+    means, sds = (np.moveaxis(found[:, 0], -1, -2) for found in precise.located(at, rows))  # [J, A, O, 1 + 2K]
     middle, sd, around, around_sd = means[..., 0], sds[..., 0], means[..., 1:], sds[..., 1:]
     above, below = around[..., :k], around[..., k:]
-    bend = (above + below - 2 * middle[..., None]) / 6
-    signal = ((above - below) ** 2 / 12 + 2 * bend**2).sum(-1)
+    slope, bend = above - below, (above + below - 2 * middle[..., None]) / 6
+    signal = slope @ np.swapaxes(slope, -1, -2) / 12 + 2 * bend @ np.swapaxes(bend, -1, -2)
 
     def averaged(at: Array, beside: Array) -> Array:
         return np.asarray(at + (beside - at[..., None]).sum(-1) / 6)
@@ -99,18 +105,22 @@ def push(precise: Precise, mixture: Mixture, rows: Array) -> Pushed:
     noise = np.maximum(averaged(sd**2, around_sd**2), 0.0)
     return Pushed(
         means=middle + bend.sum(-1),
-        variances=signal + noise,
-        log_noise=averaged(np.log(sd), np.log(around_sd)),
+        covariances=signal + noise[..., None] * np.eye(noise.shape[-1]),
+        log_noise=averaged(np.log(sd), np.log(around_sd)).sum(-1),
         middles=middle,
     )
 
 
-def entropies(precise: Precise, mixture: Mixture, rows: Array) -> tuple[Array, Array, Array]:
-    """H[y] and E H[y | θ] at designs [J, D], in the outcome's coordinate, and what was missed: [J] each. A cell in
-    which the outcome swings, so that its mean lies off its middle, adds to that by its weight."""
+def entropies(precise: Precise, mixture: Mixture, rows: Array, *, n_draws: int = N_DRAWS) -> tuple[Array, Array, Array]:
+    """H[y] and E H[y | θ] at designs [J, D], in the outcomes' coordinates, and what was missed: [J] each. A cell in
+    which an outcome swings, so that its mean lies off its middle, adds to that by its weight."""
     found = push(precise, mixture, rows)
-    marginal, missed = mixture_entropy(found.means, np.sqrt(found.variances), mixture.weights)
-    curved = np.abs(found.means - found.middles) / np.sqrt(found.variances)
+    sds, n = found.sds, found.means.shape[-1]
+    if n == 1:
+        marginal, missed = mixture_entropy(found.means[..., 0], sds[..., 0], mixture.weights)
+    else:
+        marginal, missed = joint_entropy(found.means, found.covariances, mixture.weights, n_draws)
+    curved = (np.abs(found.means - found.middles) / sds).max(-1)
     missed = missed + SWINGS * np.maximum(curved - STRAIGHT, 0.0) @ mixture.weights
-    noise = found.log_noise @ mixture.weights + 0.5 * np.log(2 * np.pi * np.e)
+    noise = found.log_noise @ mixture.weights + 0.5 * n * np.log(2 * np.pi * np.e)
     return marginal, noise, missed

@@ -1,5 +1,5 @@
-"""The differential entropy of mixtures of normal distributions on the line, by Gauss–Legendre panels that are halved
-where they do not suffice.
+"""The differential entropy of mixtures of normal distributions: on the line by Gauss–Legendre panels that are halved
+where they do not suffice, of several outcomes by draws.
 
     H = −∫ p log p,    p(y) = Σ_a w_a N(y; m_a, s_a²)
 
@@ -10,6 +10,8 @@ however many scales it has; halving finds peaks that stand apart.
 import numpy as np
 import numpy.typing as npt
 from scipy import special
+
+from bensemble_core.design.spec.spaces import sobol
 
 Array = npt.NDArray[np.float64]
 SCORES = np.linspace(-6.0, 6.0, 41)  # of the quantiles between which the first panels lie
@@ -23,6 +25,7 @@ AT_ONCE = 4_000_000  # densities
 NEGLIGIBLE = 1e-12  # weight beside the greatest
 N_HALVINGS = 40
 TOLERANCE = 1e-6  # nats of a panel
+N_PARTS = 16
 
 
 def mixture_entropy(means: Array, sds: Array, weights: Array) -> tuple[Array, Array]:
@@ -82,3 +85,36 @@ def _gaps(m: Array, s: Array) -> Array:
     low, reached = low[order], np.maximum.accumulate(high[order])
     is_gap = low[1:] > reached[:-1]
     return np.concatenate([reached[:-1][is_gap], low[1:][is_gap]])
+
+
+def joint_entropy(means: Array, covariances: Array, weights: Array, n: int) -> tuple[Array, Array]:
+    """Of mixtures of normal distributions of several outcomes, [B, A, O] and [B, A, O, O]: entropies [B], and how far
+    each may be off [B]. −log p is averaged over n Sobol draws of the mixture, beside that of one normal distribution
+    with its moments, whose average is known; their sixteenths tell the error."""
+    kept = weights > NEGLIGIBLE * weights.max()
+    share = weights[kept] / weights[kept].sum()
+    found = [_one_joint(m, c, share, n) for m, c in zip(means[:, kept], covariances[:, kept], strict=True)]
+    return np.array([entropy for entropy, _ in found]), np.array([error for _, error in found])
+
+
+def _one_joint(m: Array, covariance: Array, w: Array, n: int) -> tuple[float, float]:
+    n_outcomes = m.shape[1]
+    mean = w @ m
+    root = np.linalg.cholesky(np.einsum("a,aij->ij", w, covariance) + (w * (m - mean).T) @ (m - mean))
+    inner = np.linalg.solve(root, np.linalg.cholesky(covariance))  # [A, O, O], of outcomes in units of all of them
+    middle = np.linalg.solve(root, (m - mean).T).T
+    u = sobol(n, 1 + n_outcomes, 0).numpy()
+    cell = np.searchsorted(w.cumsum(), u[:, 0]).clip(max=len(w) - 1)
+    y = middle[cell] + np.einsum("nij,nj->ni", inner[cell], special.ndtri(u[:, 1:]))
+    inverse = np.linalg.inv(inner)
+    precision = np.swapaxes(inverse, -1, -2) @ inverse
+    slope = (precision @ middle[..., None])[..., 0]
+    constant = np.log(w) + np.linalg.slogdet(inverse)[1] - 0.5 * (slope * middle).sum(1)
+    # every log density as one product: constant + slope · y − ½ yᵀ P y
+    of_cells = np.concatenate([constant[:, None], slope, -0.5 * precision.reshape(len(w), -1)], 1)
+    squares = (y[:, :, None] * y[:, None]).reshape(n, -1)
+    log_p = special.logsumexp(np.concatenate([np.ones((n, 1)), y, squares], 1) @ of_cells.T, axis=1)
+    beside = -0.5 * (y**2).sum(1)  # on average −O / 2
+    parts = (beside - log_p).reshape(N_PARTS, -1).mean(1)
+    whole = 0.5 * n_outcomes * (1 + np.log(2 * np.pi)) + np.log(np.diagonal(root)).sum()
+    return float(parts.mean() + whole), float(parts.std(ddof=1) / np.sqrt(N_PARTS))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import special
 
 from bensemble_core.design.cells.gains import SPACINGS, cell_gains, fitted, look
-from bensemble_core.design.cells.mixture import push
+from bensemble_core.design.cells.mixture import Pushed, push
 from bensemble_core.design.cells.precise import Precise
 from bensemble_core.design.spec.model import Event, Model
 from bensemble_core.design.spec.spaces import Row, sobol
@@ -28,7 +28,6 @@ Branch = tuple[float, tuple[Event, ...]]  # its probability, and the observation
 NODES = {1: (1, 3, 5), 2: (1, 3)}  # for each member's outcome, by how many members there are; beyond, paths are drawn
 N_PATHS = 16
 AGREE = 2e-3  # nats that more nodes may change, for fewer to do
-LARGEST = 700.0  # logarithm of an outcome that floating point holds
 N_BISECTIONS = 60
 
 
@@ -60,7 +59,7 @@ def _agreeing(
 ) -> tuple[Sequence[Branch], Sequence[Branch], Array]:
     """Branches from as few nodes as will do, those of more nodes, and by how much the gains of designs [J, D] by these
     differ: [J]."""
-    counts = NODES.get(len(pending), (1, N_PATHS))
+    counts = _counts(model, pending)
     few = branches(model, events, pending, counts[0], memory)
     for n in counts[1:]:
         many = branches(model, events, pending, n, memory)
@@ -78,7 +77,7 @@ def _averaged(model: Model, found: Sequence[Branch], rows: Array, memory: "Memor
 def branches(
     model: Model, events: Sequence[Event], pending: Sequence[Row], n: int, memory: "Memory"
 ) -> Sequence[Branch]:
-    """Histories that the members may lead to, from n nodes for each, or of more members n paths."""
+    """Histories that the members may lead to, from n nodes for each; of more members, or several outcomes, n paths."""
     key = ("branches", tuple(events), tuple(pending), n)
     return memory.get(key, lambda: _branches(model, events, pending, n, memory), lambda made: 8 * len(made))
 
@@ -86,13 +85,14 @@ def branches(
 def _branches(
     model: Model, events: Sequence[Event], pending: Sequence[Row], n: int, memory: "Memory"
 ) -> Sequence[Branch]:
-    if n > 1 and len(pending) not in NODES:
-        scores = special.ndtri(sobol(n, len(pending), 0).numpy())  # [n, members]
+    n_outcomes = len(model.outcomes)
+    if n > 1 and _counts(model, pending)[-1] == N_PATHS:
+        u = sobol(n, len(pending) * (n_outcomes + 1), 0).numpy().reshape(n, len(pending), -1)
         paths = []
-        for path in scores:
+        for path in u:
             history = tuple(events)
-            for row, score in zip(pending, path, strict=True):
-                history = (*history, (row, _outcomes(model, history, row, score[None], memory)[0]))
+            for row, own in zip(pending, path, strict=True):
+                history = (*history, (row, _drawn(model, history, row, own, memory)))
             paths.append((1 / n, history))
         return paths
     nodes, weights = np.polynomial.hermite_e.hermegauss(n)
@@ -107,20 +107,38 @@ def _branches(
     return found
 
 
+def _counts(model: Model, pending: Sequence[Row]) -> tuple[int, ...]:
+    return NODES.get(len(pending), (1, N_PATHS)) if len(model.outcomes) == 1 else (1, N_PATHS)
+
+
+def _pushed(model: Model, history: Sequence[Event], row: Row, memory: "Memory") -> tuple[Precise, Array, Pushed]:
+    """The outcomes of a design after a history, in cells with these weights."""
+    precise = Precise(model=model)
+    (mixture,) = fitted(precise, history, SPACINGS[precise.n_scores][0], memory)
+    return precise, mixture.weights, push(precise, mixture, np.array([row]))
+
+
+def _drawn(model: Model, history: Sequence[Event], row: Row, u: Array, memory: "Memory") -> tuple[float, ...]:
+    """What comes out of a design after a history, for uniforms [1 + O]."""
+    precise, weights, found = _pushed(model, history, row, memory)
+    cell = min(int(np.searchsorted(weights.cumsum(), u[0])), len(weights) - 1)
+    root = np.linalg.cholesky(found.covariances[0, cell])
+    return precise.outcome(found.means[0, cell] + root @ special.ndtri(u[1:]))
+
+
 def _outcomes(
     model: Model, history: Sequence[Event], row: Row, scores: Array, memory: "Memory"
 ) -> list[tuple[float, ...]]:
-    """What comes out of a design after a history, at normal scores [n] of its distribution."""
-    precise = Precise(model=model)
-    (mixture,) = fitted(precise, history, SPACINGS[precise.n_scores][0], memory)
-    found = push(precise, mixture, np.array([row]))
-    m, s = found.means[0], np.sqrt(found.variances[0])
+    """What comes out of a design after a history, at normal scores [n] of its distribution; of several outcomes their
+    means."""
+    precise, weights, found = _pushed(model, history, row, memory)
+    if len(model.outcomes) > 1:
+        return [precise.outcome(weights @ found.means[0])] * len(scores)
+    m, s = found.means[0, :, 0], found.sds[0, :, 0]
     low, high = np.full(len(scores), (m - 10 * s).min()), np.full(len(scores), (m + 10 * s).max())
     below = special.ndtr(scores)
     for _ in range(N_BISECTIONS):
         middle = 0.5 * (low + high)
-        is_low = special.ndtr((middle[:, None] - m) / s) @ mixture.weights < below
+        is_low = special.ndtr((middle[:, None] - m) / s) @ weights < below
         low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
-    return [
-        (precise.outcome(float(np.clip(y, -LARGEST, LARGEST) if precise.is_log else y)),) for y in 0.5 * (low + high)
-    ]
+    return [precise.outcome(y[None]) for y in 0.5 * (low + high)]

@@ -15,7 +15,7 @@ from bensemble_core.design.cells.gains import cell_gains
 from bensemble_core.design.cells.precise import uses_cells
 from bensemble_core.design.information.coarseness import Flags, too_coarse
 from bensemble_core.design.information.eig import Estimates, estimate, plain_estimates
-from bensemble_core.design.information.tables import n_numbers
+from bensemble_core.design.information.tables import method_of, n_numbers
 from bensemble_core.design.spec.model import Event, Model
 
 TOLERANCE = {1: 1e-5, 2: 1e-3}  # nats, by the axes of the grid: finer ones of two axes cost much more
@@ -28,7 +28,11 @@ GOOD = 0.02  # error of cells that finer grids are not tried beside
 def estimated(model: Model, events: Sequence[Event], rows: Tensor, memory: Memory, *, seed: int) -> Estimates:
     """EIG of each design [J, D], as exactly as the grids allow, or by cells where these are too coarse."""
     belief = infer(model, events, memory, seed=seed)
-    if not isinstance(belief, PointBelief) or not uses_cells(model) or model.prior.n_scores == 1:
+    if not isinstance(belief, PointBelief) or not uses_cells(model):
+        found = estimate(model, belief, rows, memory, seed=seed)
+    elif method_of(model, belief.points, rows, memory) == "bounds":
+        return plain_estimates(*cell_gains(model, events, rows.numpy(), memory), "cells")
+    elif model.prior.n_scores == 1:
         found = estimate(model, belief, rows, memory, seed=seed)
     elif belief.method == "particles" or (coarse := too_coarse(model, belief, rows)).all():
         return plain_estimates(*cell_gains(model, events, rows.numpy(), memory), "cells")

@@ -110,6 +110,8 @@ def begun(
         some = torch.cat([spread(model.space, N_LOOKED_AT, seed), corners[model.space.admits(corners)][:N_LOOKED_AT]])
         some = some if rows is None else torch.cat([some, rows])
         far = FAR if is_alone else CLOSE
+        if method_of(model, belief.points, some, memory) == "bounds":
+            return CellBatch(events=events, rows=no_rows)
         if belief.method == "particles" or too_coarse(model, belief, some, far=far).any():
             return CellBatch(events=events, rows=no_rows)
     alone = belief

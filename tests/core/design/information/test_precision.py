@@ -128,3 +128,49 @@ def test_many_counts_are_as_sure_as_few(n: int) -> None:
     assert found.se is not None
     assert abs(found.eig - truth) <= 4 * found.se
     assert found.se < 2e-3
+
+
+@pytest.mark.parametrize("sds", [(1.0, 1.0), (0.01, 0.5), (1e-4, 1e-3)], ids=str)
+@pytest.mark.parametrize("target", ["both", "b"])
+def test_several_precise_outcomes_of_a_design_tell_what_the_closed_form_says(
+    sds: tuple[float, float], target: str
+) -> None:
+    """log y ~ N(a + b x, s²) and z ~ N(a x + b, t²): ½ log det(I + X S Xᵀ / s²), less that of a where only b counts."""
+    noise = np.diag(np.square(sds))
+    spec = {
+        "parameters": {name: {"dist": "normal", "loc": 0, "scale": 1} for name in "ab"},
+        "designs": {"x": {"type": "float", "low": -2, "high": 2}},
+        "outcome": {
+            "y": {"family": "lognormal", "mean": "a + b * x", "sd": sds[0]},
+            "z": {"family": "normal", "mean": "a * x + b", "sd": sds[1]},
+        },
+        "targets": ["a", "b"] if target == "both" else ["b"],
+    }
+    experiment = bc.design.Experiment.from_spec(spec)
+
+    def slopes(x: float) -> Any:
+        return np.array([[1, x], [x, 1]])
+
+    seen = ({"x": 0.5}, {"y": math.exp(0.3), "z": 0.2})
+    spread = np.linalg.inv(np.eye(2) + slopes(0.5).T @ np.linalg.solve(noise, slopes(0.5)))
+
+    def truth(designs: list[float], spread: Any) -> float:
+        x = np.concatenate([slopes(each) for each in designs])
+        every = np.kron(np.eye(len(designs)), noise)
+        whole = np.linalg.slogdet(x @ spread @ x.T + every)[1] - np.linalg.slogdet(every)[1]
+        if target == "both":
+            return 0.5 * float(whole)
+        given = spread[0, 0] - spread[0, 1] ** 2 / spread[1, 1]
+        left = np.linalg.slogdet(given * x[:, :1] @ x[:, :1].T + every)[1] - np.linalg.slogdet(every)[1]
+        return 0.5 * float(whole - left)
+
+    for history, width in (([], np.eye(2)), ([seen], spread)):
+        for x in (-1.3, 2.0):
+            (found,) = experiment.eig([{"x": x}], history)
+            assert found.method == "cells"
+            assert found.se is not None
+            assert found.se < 2e-3
+            assert abs(found.eig - truth([x], width)) < 4 * found.se + 1e-6
+    joint = experiment.joint_eig([{"x": 1.5}, {"x": -0.5}])
+    assert joint.se is not None
+    assert abs(joint.eig - truth([1.5, -0.5], np.eye(2))) < 4 * joint.se + 1e-6
