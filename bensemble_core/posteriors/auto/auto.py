@@ -29,9 +29,9 @@ class Auto:
     *Classes* of flat rows: two softmax regressions under Gaussian priors, one linear, k(x, x') = xᵀx'/D, and one of an
     RBF kernel exp(−d²/(2ℓ²)), on rows standardised and cut to ±10 sd. Each family's prior variance (and ℓ) is the one
     with the best likelihood of rows held out in 5 stratified folds; the families are then weighed by that likelihood
-    (stacking, Wolpert 1992, by EM), and one temperature, log T ~ N(0, 0.3²), fits the mixture to it. The members are
-    the models that each lack one fold, weighed as their family: one and the same committee predicts and scores. Above
-    512 rows the RBF family has 512 centres (Nyström).
+    (stacking, Wolpert 1992, by EM), and one temperature T ≥ 1, log T ~ N(0, 0.3²), fits the mixture to it where it
+    clearly helps. The members are the models that each lack one fold, weighed as their family: one and the same
+    committee predicts and scores. Above 512 rows the RBF family has 512 centres (Nyström).
 
     *Numbers* of flat rows, cut to ±3 sd: three Gaussian processes (`gp`), two of them with a linear part, of a
     lengthscale for each input and of one for all, the third linear alone (Bayesian linear regression), their
