@@ -18,6 +18,7 @@ import bensemble_core as bc
 
 MLP = {"name": "mlp"}
 SIZES = (40, 160)
+ROUNDING = 1e-6  # nats
 METHODS = ("auto", "deep_ensemble", "laplace", "mc_dropout")
 
 
@@ -62,7 +63,7 @@ def main() -> None:
                     before.append(pairs[:, 0].mean())
                     after.append(pairs[:, 1].mean())
                     better += int(gain.mean() < 0)
-                    if gain.mean() > gain.std(ddof=1) / math.sqrt(len(gain)):
+                    if gain.mean() > gain.std(ddof=1) / math.sqrt(len(gain)) + ROUNDING:
                         worse.append(f"{task.name} {n} ({gain.mean():+.4f})")
             print(
                 f"| {name} | {kind} | {len(before)} | {np.mean(before):.3f} | {np.mean(after):.3f} | {better} | "

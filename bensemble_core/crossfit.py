@@ -58,7 +58,7 @@ def fit_calibrated(
     """Fit a posterior to all rows, and learn from fits that each lack a fold how sure its forecasts may be.
 
     It takes as long as `folds` + 1 fits. Every row is predicted once, by members that did not see it; one scale that
-    fits these predictions, under log scale ~ N(0, 0.3²) and of numbers at least 1, is the calibration:
+    fits these predictions, makes none surer and clearly helps (else 1) is the calibration:
     `replace(fitted.sample(20), calibration=…)`.
 
     method, model, data, likelihood, prior, seed, report: as in `fit`, and so are options of the method and further

@@ -133,20 +133,17 @@ def learn(predictive: Predictive, y: Tensor, *, kind: Kind = "temperature") -> C
 
 
 def learn_from_few(
-    held_out: Sequence[tuple[Predictive, Tensor]],
-    *,
-    row_weights: Sequence[Tensor] | None = None,
-    least: float = 1.0,
+    held_out: Sequence[tuple[Predictive, Tensor]], *, row_weights: Sequence[Tensor] | None = None
 ) -> Calibration:
-    """One scale s that few held-out rows determine safely: the most probable one under log s ~ N(0, 0.3²).
+    """One scale s that few held-out rows determine safely: the most probable one under log s ~ N(0, 0.3²), or 1.
 
-    For classes s = 1/T on the logits, for numbers the factor on the spread. With no rows, or none that say anything, s
-    is 1; with many the prior is outweighed and s is that of `learn`.
+    For classes s = 1/T on the logits, at most 1; for numbers the factor on the spread, at least 1: forecasts become
+    less sure, never surer. Rows far out are rare among few, so that sharper forecasts look better on them and are far
+    worse on the next; and members that lack a fold are less sure than those of all rows. It is 1, too, where the
+    likelihood of the rows gains less than its own standard error, or with no rows; with many the prior is outweighed.
 
     held_out: pairs of a predictive and its labels, one for each fold where folds have members of their own.
     row_weights: [N] for each pair; None is 1 for every row.
-    least: smallest s for numbers. The default, 1, never narrows a spread: rows far out are rare among few, so that a
-        narrower one looks better on them and is far worse on the next.
     """
     family, device = held_out[0][0].family, held_out[0][1].device
     weights = row_weights or [torch.ones(len(y), dtype=torch.float64, device=y.device) for _, y in held_out]
@@ -155,19 +152,26 @@ def learn_from_few(
         scale = torch.tensor(math.exp(log_s), dtype=torch.float64, device=device)
         return Calibration(family=family, scale=scale)
 
-    def loss(log_s: float) -> float:
+    def log_probs(log_s: float) -> Tensor:
+        """Of every row, weighed: [N]."""
         calibration = scaled(log_s)
-        fits = [
-            float((of_rows * calibration(predictive).log_prob(y).double()).sum())
+        found = [
+            of_rows * calibration(predictive).log_prob(y).double()
             for (predictive, y), of_rows in zip(held_out, weights, strict=True)
             if predictive.n_rows
         ]
-        return 0.5 * (log_s / LOG_SCALE_SD) ** 2 - sum(fits)
+        return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64, device=device)
 
-    low = math.log(least) if family == "gaussian" else -_WIDEST
+    def loss(log_s: float) -> float:
+        return 0.5 * (log_s / LOG_SCALE_SD) ** 2 - float(log_probs(log_s).sum())
+
+    bounds = (0.0, _WIDEST) if family == "gaussian" else (-_WIDEST, 0.0)
     with torch.no_grad():
-        found = optimize.minimize_scalar(loss, bounds=(low, _WIDEST), method="bounded", options={"xatol": 1e-4})
-    return scaled(float(found.x))
+        found = optimize.minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-4})
+        gains = log_probs(float(found.x)) - log_probs(0.0)
+    n = len(gains)
+    is_clear = n > 1 and float(gains.sum()) > math.sqrt(n) * float(gains.std())
+    return scaled(float(found.x) if is_clear else 0.0)
 
 
 class _Mixture:

@@ -29,15 +29,16 @@ class Auto:
     *Classes* of flat rows: two softmax regressions under Gaussian priors, one linear, k(x, x') = xᵀx'/D, and one of an
     RBF kernel exp(−d²/(2ℓ²)), on rows standardised and cut to ±10 sd. Each family's prior variance (and ℓ) is the one
     with the best likelihood of rows held out in 5 stratified folds; the families are then weighed by that likelihood
-    (stacking, Wolpert 1992, by EM), and one temperature, log T ~ N(0, 0.3²), fits the mixture to it. The members are
-    the models that each lack one fold, weighed as their family: one and the same committee predicts and scores. Above
-    512 rows the RBF family has 512 centres (Nyström).
+    (stacking, Wolpert 1992, by EM), and one temperature T ≥ 1, log T ~ N(0, 0.3²), fits the mixture to it where it
+    clearly helps. The members are the models that each lack one fold, weighed as their family: one and the same
+    committee predicts and scores. Above 512 rows the RBF family has 512 centres (Nyström).
 
-    *Numbers* of flat rows, cut to ±3 sd: two Gaussian processes (`gp` with a linear part), one with a lengthscale for
-    each input, one with one for all, their hyper-parameters by evidence; weights by stacking, as if 20 rows more
-    spoke for equal ones, and a stretch of the spread, from rows left out one at a time. Members are functions drawn
-    from both, their mean that of the processes; and one more, that mean with noise twice as wide as the labels, since
-    few labels show few of the values that are far out (where the noise is not known). Its weight is stacked, too.
+    *Numbers* of flat rows, cut to ±3 sd: three Gaussian processes (`gp`), two of them with a linear part, of a
+    lengthscale for each input and of one for all, the third linear alone (Bayesian linear regression), their
+    hyper-parameters by evidence; weights by stacking, as if 10 rows more spoke for equal ones, and a stretch of the
+    spread, from rows left out one at a time. Members are functions drawn from all, their mean that of the processes;
+    and one more, that mean with noise twice as wide as the labels, since few labels show few of the values that are
+    far out (where the noise is not known). Its weight is stacked, too.
 
     *Networks* otherwise: where a model or a prior was named, for images, sequences and indices, noise that depends on
     the row, augmentation, or above 5,000 rows. `deep_ensemble` with as many members as folds, each stopped early by a

@@ -1,10 +1,12 @@
-"""Numbers from few labels: two Gaussian processes, one with a lengthscale for each input, one with one for all.
+"""Numbers from few labels: three Gaussian processes, of a lengthscale for each input, of one for all, and linear.
 
-State: those of the processes under `ard/` and `iso/` (above 50 inputs, where both would be the same, `iso/` alone), and
-what `auto` keeps of every way; weights of the processes, and last of the broad member where the noise is learnt.
+State: those of the processes under `ard/`, `iso/` and `lin/` (above 50 inputs, where the first two would be the same,
+without `ard/`), and what `auto` keeps of every way; weights of the processes, and last of the broad member where the
+noise is learnt. States of earlier versions have no `lin/`.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -33,16 +35,20 @@ from bensemble_core.randomness import generator
 from bensemble_core.types import Data, Problem, Report, Shapes, Snapshot, Tensors
 
 CLIP = 3.0  # sd: no input is further out than this, beyond which a linear part of few rows says anything
-EQUAL = 20.0  # rows that speak for equal weights of the processes: few left-out rows tell them badly apart
+EQUAL = 10.0  # rows that speak for equal weights of the processes: few left-out rows tell them badly apart
 BROAD = 2.0  # sds of the labels: the noise of the member that expects what no label has shown
+_LINEAR = "lin/"
 _FREQUENCIES = 256  # of each: a ranking wants the spread of functions, and pays for every wave
 
 
-def processes(problem: Problem) -> dict[str, GaussianProcess]:
-    """By the prefix of their state."""
+def processes(problem: Problem, state: Tensors | None = None) -> dict[str, GaussianProcess]:
+    """By the prefix of their state; of a state that was fitted before, those it has."""
     common: dict[str, Any] = {"linear": True, "frequencies": _FREQUENCIES, "starts": 2}
-    found = {"iso/": GaussianProcess(ard=False, **common)}
-    return ({"ard/": GaussianProcess(**common)} if math.prod(problem.model.input_shape) <= LARGEST_ARD else {}) | found
+    found = {"ard/": GaussianProcess(**common)} if math.prod(problem.model.input_shape) <= LARGEST_ARD else {}
+    found["iso/"] = GaussianProcess(ard=False, **common)
+    if state is None or _LINEAR + Y in state:
+        found[_LINEAR] = GaussianProcess(kernel="linear", starts=2)
+    return found
 
 
 def fit(problem: Problem, data: Data, *, seed: int, report: Report) -> dict[str, Tensor]:
@@ -88,7 +94,7 @@ def fit(problem: Problem, data: Data, *, seed: int, report: Report) -> dict[str,
         log_p = torch.logaddexp(
             (1 - shares[-1]).log() + log_p, shares[-1].log() + log_normal(y, mean, kept[HELD_OUT_BROAD])
         )
-    told |= {f"{name}_share": float(share) for name, share in zip(_families(problem), shares, strict=True)}
+    told |= {f"{name}_share": float(share) for name, share in zip(_families(problem, parts), shares, strict=True)}
     told |= {"stretch": s, "held_out_nll": float(-log_p.mean())}
     return {
         **state,
@@ -101,21 +107,19 @@ def fit(problem: Problem, data: Data, *, seed: int, report: Report) -> dict[str,
 
 
 def sample(problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) -> Ensemble:
-    """n functions, of each process as many as its weight says, at least one where there are two of them.
+    """n functions, of each process as many as its weight says, at least two where n is enough for that.
 
-    Of three members or more the last is the broad one: the mean of the others, with noise as wide as all labels.
+    Where there are more members than processes the last is the broad one: the mean of the others, with noise as wide
+    as all labels.
     """
-    parts = processes(problem)
+    parts = processes(problem, state)
     log_weights = state[LOG_WEIGHTS]
     is_broad = n > len(parts) and len(log_weights) > len(parts)
-    n_drawn, of_parts = n - is_broad, log_weights[: len(parts)]
-    counts = [n_drawn]
-    if len(parts) == 2:
-        share = float(of_parts.softmax(0)[0])
-        first = min(max(round(n_drawn * share), 1), n_drawn - 1) if n_drawn > 1 else int(share > 0.5)
-        counts = [first, n_drawn - first]
+    of_parts = log_weights[: len(parts)]
     drawn, weights = [], []
-    for (prefix, process), count, log_weight in zip(parts.items(), counts, of_parts, strict=True):
+    for (prefix, process), count, log_weight in zip(
+        parts.items(), _counts(of_parts.softmax(0).tolist(), n - is_broad), of_parts, strict=True
+    ):
         if count:
             drawn.append(process.sample(problem, below(prefix, state), count, rng=rng, centred=True))
             weights.append(log_weight.expand(count) - math.log(count))
@@ -131,23 +135,33 @@ def sample(problem: Problem, state: Tensors, n: int, *, rng: torch.Generator) ->
         problem=replace(joined.problem, model=replace(model, clip=CLIP)),
         log_weights=own.log_softmax(0).to(problem.dtype),
         calibration=Calibration(family="gaussian", scale=state[CALIBRATION][0].to(problem.dtype)),
-        notes=(_chosen(state, problem),),
+        notes=(_chosen(state, _families(problem, parts)),),
     )
 
 
 def expected(problem: Problem, state: Tensors) -> Shapes:
-    parts = processes(problem)
+    parts = processes(problem, state)
     shapes: Shapes = {}
     for prefix, process in parts.items():
         shapes |= {prefix + name: shape for name, shape in process.expected(problem, below(prefix, state)).items()}
     n, t = len(state.get(FOLDS, ())), problem.likelihood.n_outputs
-    families = _families(problem)
+    families = _families(problem, parts)
     shapes |= {LOG_WEIGHTS: (len(families),), CALIBRATION: (1,), FOLDS: (n,)}
     names = [f"{prefix[:-1]}_nll" for prefix in parts] + [f"{name}_share" for name in families]
     names += ["stretch", "held_out_nll"]
     shapes |= {DIAGNOSTICS + name: (1,) for name in names}
     names = [HELD_OUT_MEANS, HELD_OUT_VARIANCES] + [HELD_OUT_BROAD] * (len(families) > len(parts))
     return shapes | dict.fromkeys(names, (n, t))
+
+
+def _counts(shares: list[float], n: int) -> list[int]:
+    """n members among families: two of each, or one, as n allows, the others by share: [F] -> [F]."""
+    least = min(2, n // len(shares))
+    counts = [least] * len(shares)
+    for _ in range(n - sum(counts)):
+        lacking = [share * n - count for share, count in zip(shares, counts, strict=True)]
+        counts[lacking.index(max(lacking))] += 1
+    return counts
 
 
 def _beside(problem: Problem, drawn: list[Ensemble]) -> Ensemble:
@@ -187,8 +201,8 @@ def _with_broad(ensemble: Ensemble, log_weights: Tensor, log_noise: Tensor) -> E
     return replace(ensemble, stacked=stacked)
 
 
-def _families(problem: Problem) -> list[str]:
-    return [prefix[:-1] for prefix in processes(problem)] + (["broad"] if _learns_noise(problem) else [])
+def _families(problem: Problem, parts: Iterable[str]) -> list[str]:
+    return [prefix[:-1] for prefix in parts] + (["broad"] if _learns_noise(problem) else [])
 
 
 def _learns_noise(problem: Problem) -> bool:
@@ -209,9 +223,13 @@ def _without_each(y: Tensor) -> Tensor:
     return (apart.sum(0) - n / (n - 1) * apart + 1) / (n - 1)
 
 
-def _chosen(state: Tensors, problem: Problem) -> str:
+def _chosen(state: Tensors, families: list[str]) -> str:
     shares = state[LOG_WEIGHTS].exp().tolist()
-    names = {"ard": "with a lengthscale for each input", "iso": "with one lengthscale", "broad": "with broad noise"}
-    of = zip(_families(problem), shares, strict=True)
-    what = ", ".join(f"{names[family]} ({share:.0%})" for family, share in of)
+    names = {
+        "ard": "with a lengthscale for each input",
+        "iso": "with one lengthscale",
+        "lin": "linear",
+        "broad": "with broad noise",
+    }
+    what = ", ".join(f"{names[family]} ({share:.0%})" for family, share in zip(families, shares, strict=True))
     return f"auto: Gaussian processes {what}; their spread times {float(state[CALIBRATION][0]):.3g} by left-out rows"

@@ -94,11 +94,11 @@ def maximise(
     y: Tensor,
     mean: Tensor,
     *,
-    hyperprior: bool,
+    hyperprior: tuple[Tensor, Tensor] | None,
     steps: int,
     tick: Callable[[], None],
 ) -> Tensor:
-    """φ with the largest log evidence of `build(φ)`, plus Σ log N(φ_i | 0, 1) with a `hyperprior`: [S, Q] -> [Q].
+    """φ with the largest log evidence of `build(φ)`, plus Σ log N(φ_i | m_i, s_i²) with a `hyperprior`: [S, Q] -> [Q].
 
     L-BFGS (Liu & Nocedal 1989) from each of the starts; the best end is taken, the first of equals. The slope goes
     through the covariance C alone, d(−log Z)/dC = ½ (C⁻¹ − ααᵀ) with α = C⁻¹r, so that no factorisation is
@@ -119,8 +119,9 @@ def maximise(
             value = 0.5 * (residual * alpha).sum() + factor.diagonal().log().sum() + 0.5 * len(y) * LOG_2PI
             towards = 0.5 * (torch.cholesky_inverse(factor) - alpha @ alpha.mT)
         (slope,) = torch.autograd.grad(covariance, phi, towards)
-        if hyperprior:
-            value, slope = value + 0.5 * phi.detach().square().sum(), slope + phi.detach()
+        if hyperprior is not None:
+            away = (phi.detach() - hyperprior[0]) / hyperprior[1]
+            value, slope = value + 0.5 * away.square().sum(), slope + away / hyperprior[1]
         return float(value), slope.cpu().numpy()
 
     best, least = starts[0], math.inf

@@ -33,6 +33,7 @@ _PREFIX = "gp/"
 X, Y, EVIDENCE = _PREFIX + "x", _PREFIX + "y", _PREFIX + "log_evidence"
 LENGTHSCALES, SCALE, LINEAR = _PREFIX + "lengthscales", _PREFIX + "scale", _PREFIX + "linear"
 _QUIET = -1.0  # log of the noise sd, as a share of the sd of y, where the search starts
+_LONG = (1.0, 1.5)  # mean and sd a priori of log ℓ beside a linear part, which explains what varies slowly
 _SOBOL = 21_200  # inputs for which torch has a Sobol sequence
 _BLOCK = 1_024  # rows predicted at once
 _STARTS, _ROWS = 0, 1  # branches of the seed
@@ -44,15 +45,18 @@ class GaussianProcess:
 
         f ~ GP(0, s² k(|x − x'| / ℓ) [+ τ² (1 + xᵀx')]),   y = f(x) + ε,   ε ~ N(0, σ²),
 
-    on standardised rows (Rasmussen & Williams 2006, chapter 2). **The network handed in is not used**: any model is
-    accepted, and rows are flattened. Several targets are independent processes. A jitter of 10⁻¹⁰ s² is added to σ²; a
-    covariance that has no Cholesky factor even so is an error.
+    with `linear` the second term too, with `kernel="linear"` it alone (s = 0), on standardised rows (Rasmussen &
+    Williams 2006, chapter 2). **The network handed in is not used**: any model is accepted, and rows are flattened.
+    Several targets are independent processes. A jitter of 10⁻¹⁰ s² is added to σ²; a covariance that has no Cholesky
+    factor even so is an error.
 
     Hyper-parameters. Without a prior of the caller's, each target's ℓ (one for each input up to 50 inputs, else or
     without `ard` one), s, τ and, where the likelihood learns it, σ maximise log p(y) + Σ log N(log · | 0, 1) (MacKay
     1999), ℓ in units of √D times the sd of its input, as distances between rows of D inputs grow, τ of the sd of y
-    divided by √D, the others of the sd of y; `prior=None` leaves the second term out. L-BFGS from several starts, on at
-    most `evidence_rows` rows drawn by the seed: with more rows that is a departure, and all of them are conditioned on.
+    divided by √D, the others of the sd of y; `prior=None` leaves the second term out. Beside a linear part log ℓ has
+    N(1, 1.5²): that part explains what varies slowly, and long lengthscales, one for each input, fit less of the noise
+    of few rows. L-BFGS from several starts, on at most `evidence_rows` rows drawn by the seed: with more rows that is a
+    departure, and all of them are conditioned on.
     With `prior=bc.GP(…)` ℓ, s and the kernel are as it says, in the units of x and y handed in, with mean 0 in those of
     y; σ alone is learnt, if it is. `log_evidence` is log p(y) of all rows, given the hyper-parameters.
 
@@ -73,8 +77,12 @@ class GaussianProcess:
     """
 
     name: Literal["gp"] = "gp"
-    kernel: Literal["rbf", "matern52"] | None = field(
-        default=None, metadata={"description": "of the functions; null is that of a GP prior, else rbf"}
+    kernel: Literal["rbf", "matern52", "linear"] | None = field(
+        default=None,
+        metadata={
+            "description": "of the functions; linear: planes alone, Bayesian linear regression; null is that of a GP "
+            "prior, else rbf"
+        },
     )
     ard: bool = field(
         default=True,
@@ -174,31 +182,33 @@ class GaussianProcess:
         """n functions; rows, lengthscales and frequencies are shared.
 
         `centred`: their mean is that of the posterior, not only on average over seeds, and their variances are as
-        before; so few of them predict as well as many, and they are no longer independent.
+        before; so few of them predict as well as many, and they are no longer independent. One alone is that mean.
         """
-        x, n_targets, n_waves = state[X], state[Y].shape[1], 2 * self.frequencies
+        x, n_targets = state[X], state[Y].shape[1]
         n_rows, n_inputs = x.shape
-        n_near = n_targets * n_rows
+        n_groups, n_frequencies = (0, 0) if self.kernel == "linear" else (n_targets, self.frequencies)
+        n_near, n_waves = n_groups * n_rows, 2 * n_frequencies
         coefficients = x.new_zeros(n, n_targets, n_near + n_targets * n_waves)
         linear, bias = x.new_zeros(n, n_targets, n_inputs), x.new_zeros(n, n_targets)
         scales, waves = 1 / state[LENGTHSCALES], []
 
         def noise(*shape: int) -> Tensor:
             drawn = torch.randn(shape, generator=rng, dtype=torch.float64).to(x)
-            return (drawn - drawn.mean(0)) * (n / (n - 1)) ** 0.5 if centred and n > 1 else drawn
+            return (drawn - drawn.mean(0)) * (n / max(n - 1, 1)) ** 0.5 if centred else drawn
 
         phases = x.new_zeros(n_waves)
-        phases[self.frequencies :] = -0.5 * math.pi  # sines
+        phases[n_frequencies:] = -0.5 * math.pi  # sines
         for t, known in enumerate(self._regressions(problem, state)):
             hyper = known.hyper
-            own = _frequencies(hyper.kernel, self.frequencies, n_inputs, draw_seed(rng)).to(x) * scales[t]
+            own = _frequencies(hyper.kernel, n_frequencies, n_inputs, draw_seed(rng)).to(x) * scales[t]
             waves.append(own.repeat(2, 1))
-            heights = hyper.scale * self.frequencies**-0.5 * noise(n, n_waves)
+            heights = hyper.scale * max(n_frequencies, 1) ** -0.5 * noise(n, n_waves)
             slopes, offsets = hyper.linear * noise(n, n_inputs), hyper.linear * noise(n)
             drawn = heights @ (x @ waves[t].mT + phases).cos().mT + slopes @ x.mT + offsets[:, None]  # [n, N]
             residuals = known.y - known.mean - drawn - hyper.of_a_row.sqrt() * noise(n, n_rows)
             pulls = known.solve(residuals.mT).mT  # [n, N]
-            coefficients[:, t, t * n_rows : (t + 1) * n_rows] = hyper.scale.square() * pulls
+            if n_groups:
+                coefficients[:, t, t * n_rows : (t + 1) * n_rows] = hyper.scale.square() * pulls
             coefficients[:, t, n_near + t * n_waves : n_near + (t + 1) * n_waves] = heights
             linear[:, t] = slopes + hyper.linear.square() * pulls @ x
             bias[:, t] = known.mean + offsets + hyper.linear.square() * pulls.sum(1)
@@ -206,13 +216,13 @@ class GaussianProcess:
             input_shape=problem.model.input_shape,
             n_outputs=n_targets,
             kernel=self._kernel(problem),
-            n_groups=n_targets,
+            n_groups=n_groups,
             n_centres=n_rows,
             n_frequencies=n_targets * n_waves,
         )
         shared = {
-            "centres": x * scales[:, None],
-            "scales": scales,
+            "centres": (x * scales[:, None])[:n_groups],
+            "scales": scales[:n_groups],
             "frequencies": torch.cat(waves),
             "phases": phases.repeat(n_targets),
             **{k: v[0] for k, v in state.items() if k == LOG_NOISE},
@@ -295,7 +305,10 @@ class GaussianProcess:
             yield Regression.of(hyper, x, y[:, t], means[t])
 
     def _kernel(self, problem: Problem) -> KernelName:
-        return problem.prior.kernel if isinstance(problem.prior, GP) else self.kernel or "rbf"
+        """Of the stationary part, which a linear kernel has with s = 0."""
+        if isinstance(problem.prior, GP):
+            return problem.prior.kernel
+        return "rbf" if self.kernel is None or self.kernel == "linear" else self.kernel
 
     def _means(self, problem: Problem, like: Tensor) -> Tensor:
         """Prior mean of each standardised target: a GP prior has 0 in the units of y, else it is 0 here: [T]."""
@@ -331,7 +344,7 @@ class GaussianProcess:
                     x,
                     y[:, t],
                     means[t],
-                    hyperprior=problem.prior is not None,
+                    hyperprior=None if problem.prior is None else family.hyperprior(len(first), x),
                     steps=self.steps,
                     tick=tick,
                 )
@@ -371,16 +384,28 @@ class _Family:
             sd = sd.square().mean().sqrt().expand(n_inputs)
         learnt = n_inputs if options.ard and n_inputs <= LARGEST_ARD else 1
         typical = sd * n_inputs**0.5  # as distances grow: at one sd rows of many inputs have nothing in common
+        if options.kernel == "linear":
+            return cls(lengthscales=typical, scale=torch.zeros_like(spread), n_lengthscales=0, linear=True, **common)
         return cls(lengthscales=typical, scale=spread, n_lengthscales=learnt, linear=options.linear, **common)
 
+    def hyperprior(self, n: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and sd of every φ a priori: 0 and 1, of lengthscales beside a linear part 1 and 1.5: [Q], [Q]."""
+        mean, sd = like.new_zeros(n), like.new_ones(n)
+        if self.linear:
+            mean[: self.n_lengthscales], sd[: self.n_lengthscales] = _LONG
+        return mean, sd
+
     def start(self, likelihood: Gaussian) -> Tensor:
-        """0, and for the noise what the caller gave, else a third of the spread of y: [Q]."""
+        """Its mean a priori, and for the noise what the caller gave, else a third of the spread of y: [Q]."""
         quiet = _QUIET
         if likelihood.noise is not None and self.noise is None:
             told = float(likelihood.start(dtype=torch.float64)[LOG_NOISE][0])
             quiet = told - math.log(float(self.spread))
         sizes = self.n_lengthscales + (self.n_lengthscales > 0) + self.linear
-        return torch.tensor([0.0] * sizes + [quiet] * (self.noise is None), dtype=torch.float64)
+        found = torch.tensor([0.0] * sizes + [quiet] * (self.noise is None), dtype=torch.float64)
+        if self.linear:
+            found[: self.n_lengthscales] = _LONG[0]
+        return found
 
     def hyper(self, phi: Tensor) -> Hyper:
         values, at = phi.exp(), self.n_lengthscales
@@ -405,6 +430,8 @@ def check_lengths(prior: GP, problem: Problem) -> None:
 
 def _frequencies(kernel: KernelName, n: int, n_inputs: int, seed: int) -> Tensor:
     """n draws of the spectral density at unit lengthscale, evenly spread: [n, D]."""
+    if not n:
+        return torch.empty(0, n_inputs, dtype=torch.float64)
     if n_inputs > _SOBOL:
         u = torch.rand(n, n_inputs + 1, generator=generator(seed), dtype=torch.float64)
     else:

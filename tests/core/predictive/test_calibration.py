@@ -229,8 +229,24 @@ def test_a_scale_from_few_rows_is_the_maximum_under_its_prior() -> None:
     assert math.log(float(found)) == pytest.approx(float(log_s[objective.argmax()]), abs=1e-3)
 
 
-def test_a_spread_can_be_kept_from_narrowing() -> None:
-    y = torch.randn(4000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+def test_few_rows_make_no_forecast_surer() -> None:
+    """However clearly they speak for it: members that lack a fold are less sure than those of all rows."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.randn(4000, generator=g, dtype=torch.float64)
     wide = GaussianPredictive(means=torch.zeros(1, 4000).double(), variances=torch.full((1, 4000), 4.0).double())
-    assert float(calibration.learn_from_few([(wide, y)], least=0.1).scale) == pytest.approx(0.5, rel=0.05)
     assert float(calibration.learn_from_few([(wide, y)]).scale) == pytest.approx(1, abs=1e-3)
+    logits = 2 * torch.randn(1, 4000, 3, generator=g, dtype=torch.float64)
+    classes = torch.multinomial(logits[0].softmax(-1), 1, generator=g)[:, 0]
+    soft = CategoricalPredictive(logits=0.5 * logits)
+    assert calibration.learn_from_few([(soft, classes)]).temperature == pytest.approx(1, abs=1e-3)
+    assert calibration.learn(soft, classes).temperature == pytest.approx(0.5, rel=0.1)
+
+
+def test_a_gain_within_its_standard_error_changes_nothing() -> None:
+    """Squares that sum to a little more than their number, from one row far out or from all rows alike."""
+    flat = GaussianPredictive(means=torch.zeros(1, 20).double(), variances=torch.ones(1, 20).double())
+    one_far = torch.full((20,), 0.3, dtype=torch.float64)
+    one_far[0] = 6.0
+    alike = torch.full((20,), float(one_far.square().mean().sqrt()), dtype=torch.float64)
+    assert float(calibration.learn_from_few([(flat, one_far)]).scale) == 1
+    assert float(calibration.learn_from_few([(flat, alike)]).scale) > 1.15

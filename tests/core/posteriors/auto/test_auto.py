@@ -1,6 +1,7 @@
 """The default posterior: its regressions beside scikit-learn, its weights and temperature, and what it chooses."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_diabetes, load_digits
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import BayesianRidge, LogisticRegression
 from torch import Tensor
 
 import bensemble_core as bc
 from bensemble_core.posteriors.auto.folds import crowding, stacking_weights, stratified
-from bensemble_core.posteriors.auto.kept import FOLDS, HELD_OUT, HELD_OUT_MEANS, HELD_OUT_VARIANCES
+from bensemble_core.posteriors.auto.kept import FOLDS, HELD_OUT, HELD_OUT_MEANS, HELD_OUT_VARIANCES, LOG_WEIGHTS
 from bensemble_core.posteriors.auto.kernel_softmax import BIAS_VARIANCE, Features, fit_path
+from bensemble_core.posteriors.auto.numbers import _counts
 from bensemble_core.posteriors.function_space.gp import GaussianProcess
 
 
@@ -125,14 +127,19 @@ def test_with_a_hundred_digits_it_beats_a_deep_ensemble_and_is_calibrated() -> N
     assert found["ece"] < 0.06
 
 
-def test_forty_patients_are_predicted_better_than_by_their_mean() -> None:
+def test_forty_patients_are_predicted_nearly_as_well_as_by_bayesian_ridge() -> None:
+    """Ten inputs of which no few matter alone: a lengthscale for each fits noise, and the linear process holds it."""
     x, y = load_diabetes(return_X_y=True)
-    errors = []
+    errors, ridge = [], []
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(len(x))
         some, others = order[:40], order[100:]
         fitted = bc.fit("auto", None, (x[some], y[some]), likelihood="gaussian", unlabelled=x[order[:300]])
-        errors.append(np.sqrt(np.square(fitted.sample(20).predict(x[others]).mean().numpy() - y[others]).mean()))
+        by_ridge = BayesianRidge().fit(x[some] / x.std(0), y[some]).predict(x[others] / x.std(0))
+        predicted = fitted.sample(20).predict(x[others]).mean().numpy()
+        for found, of in ((predicted, errors), (by_ridge, ridge)):
+            of.append(np.sqrt(np.square(found - y[others]).mean()))
+    assert np.mean(errors) < 1.02 * np.mean(ridge)
     assert np.mean(errors) < 60  # the mean has 76, networks had 78
 
 
@@ -140,17 +147,17 @@ def test_a_few_members_of_numbers_have_the_mean_of_the_processes_and_many_their_
     x, y = load_diabetes(return_X_y=True)
     fitted = bc.fit("auto", None, (x[:60, :3], y[:60]), likelihood="gaussian")
     parts = [
-        bc.fit(GaussianProcess(linear=True, starts=2, ard=ard), None, (x[:60, :3], y[:60]), likelihood="gaussian")
-        for ard in (True, False)
+        bc.fit(GaussianProcess(starts=2, **options), None, (x[:60, :3], y[:60]), likelihood="gaussian")
+        for options in ({"linear": True}, {"linear": True, "ard": False}, {"kernel": "linear"})
     ]
     rows = x[100:110, :3]
     told = fitted.diagnostics.values
-    shares = torch.tensor([told["ard_share"], told["iso_share"]], dtype=torch.float64)
+    shares = torch.tensor([told[f"{name}_share"] for name in ("ard", "iso", "lin")], dtype=torch.float64)
     exact = [part.predict(rows) for part in parts]
     means, variances = torch.cat([p.means for p in exact]), torch.cat([p.variances for p in exact])
     shares /= shares.sum()
     mean = shares @ means
-    for n in (5, 20):
+    for n in (4, 5, 20):
         assert torch.allclose(fitted.sample(n).predict(rows).mean(), mean, rtol=1e-3)  # the search
     centre = mean + told["stretch"] * (means - mean)
     within = shares @ (told["stretch"] ** 2 * variances + (centre - mean).square())
@@ -158,6 +165,30 @@ def test_a_few_members_of_numbers_have_the_mean_of_the_processes_and_many_their_
     wide = (2 * told["stretch"]) ** 2 * (np.square(y[:60] - y[:60].mean()).sum() + np.var(y[:60])) / 60
     many = fitted.sample(4000, seed=1).predict(rows)
     assert torch.allclose(many.variance(), (1 - broad) * within + broad * wide, rtol=0.1)
+
+
+def test_members_are_shared_out_two_to_a_family_and_the_rest_by_weight() -> None:
+    assert [_counts([0.7, 0.2, 0.1], n) for n in (1, 2, 3, 6, 19)] == [
+        [1, 0, 0],
+        [1, 1, 0],
+        [1, 1, 1],
+        [2] * 3,
+        [13, 4, 2],
+    ]
+    assert _counts([1.0, 0.0, 0.0], 20) == [16, 2, 2]
+    assert _counts([0.4, 0.6], 9) == [4, 5]
+
+
+def test_a_state_of_two_processes_is_still_read(tmp_path: Path) -> None:
+    """As earlier versions wrote it, without the linear process."""
+    x, y = load_diabetes(return_X_y=True)
+    fitted = bc.fit("auto", None, (x[:40], y[:40]), likelihood="gaussian")
+    state = {name: tensor for name, tensor in fitted.state.items() if not name.startswith(("lin/", "diagnostics/lin"))}
+    old = replace(fitted, state={**state, LOG_WEIGHTS: torch.tensor([0.5, 0.4, 0.1], dtype=torch.float64).log()})
+    old.save(tmp_path / "old")
+    again = bc.load(tmp_path / "old").sample(20)
+    assert "linear" not in again.notes[0]
+    assert bool(again.predict(x[40:]).mean().isfinite().all())
 
 
 def test_values_that_no_label_showed_are_not_impossible() -> None:

@@ -99,13 +99,41 @@ def test_it_agrees_with_scikit_learn_on_diabetes(kernel: Any) -> None:
     assert fitted.log_evidence == pytest.approx(evidence, abs=1e-4)
 
 
-def test_hyper_parameters_are_at_the_peak_of_evidence_and_log_normal_priors() -> None:
+def test_a_linear_kernel_is_bayesian_linear_regression() -> None:
+    """Posterior, evidence and members by the weights' own closed forms, N(0, τ²) each and the bias."""
+    x, y = some(30)
+    fitted = bc.fit("gp", MLP, (x, y), likelihood="gaussian", kernel="linear")
+    scaling, state = fitted.problem.scaling, fitted.state
+    assert scaling is not None
+    assert float(state[gp.SCALE][0]) == 0
+    shift, unit = float(y.mean()), float(y.std(correction=0))
+    design = torch.cat([torch.ones(30, 1, dtype=torch.float64), scaling(x)], 1)
+    tau2, noise = float(state[gp.LINEAR][0]) ** 2, float(fitted.sample(1).predict(x[:1]).variances[0, 0]) / unit**2
+    covariance = torch.linalg.inv(design.mT @ design / noise + torch.eye(3) / tau2)
+    weights = covariance @ design.mT @ ((y - shift) / unit) / noise
+    at = x[:5] + 20.0
+    rows = torch.cat([torch.ones(5, 1, dtype=torch.float64), scaling(at)], 1)
+    predicted, variance = fitted.predict(at), ((rows @ covariance) * rows).sum(1)
+    torch.testing.assert_close(predicted.means[0], rows @ weights * unit + shift)
+    torch.testing.assert_close(predicted.variances[0], (variance + noise) * unit**2)
+    of_labels = torch.distributions.MultivariateNormal(
+        torch.full_like(y, shift), unit**2 * (tau2 * design @ design.mT + noise * torch.eye(30))
+    )
+    assert fitted.log_evidence == pytest.approx(float(of_labels.log_prob(y)), abs=1e-6)
+    members = fitted.sample(4000, seed=1)
+    assert members.shared["centres"].numel() == members.shared["frequencies"].numel() == 0
+    torch.testing.assert_close(members.predict(at).epistemic_variance(), variance * unit**2, rtol=0.1, atol=0)
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_hyper_parameters_are_at_the_peak_of_evidence_and_log_normal_priors(linear: bool) -> None:
     """In units of the spread of each column, so that a change of units changes none of it."""
     x, y = some(60)
     y = y - y.mean()  # without standardisation the mean is 0
-    fitted = bc.fit("gp", MLP, (x, y), likelihood="gaussian", steps=200)
-    moved = bc.fit("gp", MLP, (100 * x - 7, 1e-3 * y), likelihood="gaussian", steps=200, standardise=False)
-    for name in (gp.LENGTHSCALES, gp.SCALE):
+    common: dict[str, Any] = {"likelihood": "gaussian", "steps": 200, "linear": linear}
+    fitted = bc.fit("gp", MLP, (x, y), **common)
+    moved = fitted if linear else bc.fit("gp", MLP, (100 * x - 7, 1e-3 * y), standardise=False, **common)
+    for name in () if linear else (gp.LENGTHSCALES, gp.SCALE):  # slopes have a middle, and are moved with it
         ratio = 100 * x.std(0, correction=0) if name == gp.LENGTHSCALES else 1e-3 * y.std(correction=0)
         torch.testing.assert_close(moved.state[name][0], fitted.state[name][0] * ratio, rtol=0.05, atol=0)
 
@@ -113,11 +141,14 @@ def test_hyper_parameters_are_at_the_peak_of_evidence_and_log_normal_priors() ->
         state = {**fitted.state, **change}
         posterior: Any = fitted.posterior
         evidence = posterior._with_evidence(fitted.problem, state)[gp.EVIDENCE][0]
-        logs = torch.cat([state[gp.LENGTHSCALES].log().flatten(), state[gp.SCALE].log(), state[gp.LOG_NOISE].flatten()])
-        return float(evidence - 0.5 * logs.square().sum())
+        lengths = state[gp.LENGTHSCALES].log() - 0.5 * np.log(2)  # in units of √D sds
+        away = [(lengths.flatten() - 1) / 1.5 if linear else lengths.flatten()]
+        away += [state[gp.SCALE].log(), state[gp.LOG_NOISE].flatten()]
+        away += [(state[gp.LINEAR] * 2**0.5).log()] if linear else []
+        return float(evidence - 0.5 * torch.cat(away).square().sum())
 
     best = objective({})
-    for name in (gp.LENGTHSCALES, gp.SCALE):
+    for name in (gp.LENGTHSCALES, gp.SCALE, *([gp.LINEAR] if linear else [])):
         for factor in (0.9, 1.1):
             assert objective({name: fitted.state[name] * factor}) < best
     for by in (-0.1, 0.1):
