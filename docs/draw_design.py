@@ -75,7 +75,7 @@ def cells() -> None:
     left.set(xlabel="a", ylabel="b", title="after one outcome: the posterior, and its cells")
     left.set(xlim=(-2, 2), ylim=(-3, 3))
     found = push(precise, mixture, np.array([[ASKED]]))
-    mean, sd = found.means[0], np.sqrt(found.variances[0])
+    mean, sd = found.means[0, :, 0], found.sds[0, :, 0]
     y = np.linspace((mean - 4 * sd).min(), (mean + 4 * sd).max(), 600)
     each = mixture.weights * np.exp(-0.5 * ((y[:, None] - mean) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))
     right.plot(y, MAGNIFIED * each, color=BLUE, linewidth=0.6, alpha=0.5)
