@@ -173,6 +173,7 @@ class Experiment:
         """
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_PROPOSALS:
             raise InvalidOption(f"count is 1 to {MAX_PROPOSALS}, a whole number, got {count}")
+        self._check_prior(n_prior, observations)
         model = self.spec.model
         request = Request(
             events=self._events(observations),
@@ -195,6 +196,7 @@ class Experiment:
         max_eig: that of a proposal just made, in nats; saves finding the best design again.
         n_prior: so many of the first observations are others', default 0: neither trials nor costs of this one.
         """
+        self._check_prior(n_prior, observations)
         events = self._events(observations)
         spent = self.spec.model.spent(Counter(row for row, _ in events[n_prior:]))
         is_exhausted = False
@@ -272,6 +274,10 @@ class Experiment:
         """How much a proposal costs, before it is made."""
         return work_of(self.spec.model, n_observations=n_observations, count=count, n_pending=n_pending)
 
+    def _check_prior(self, n_prior: int, observations: Sequence[Observation]) -> None:
+        if isinstance(n_prior, bool) or not isinstance(n_prior, int) or not 0 <= n_prior <= len(observations):
+            raise InvalidOption(f"n_prior is 0 to {len(observations)}, the number of observations, got {n_prior!r}")
+
     def _events(self, observations: Sequence[Observation]) -> tuple[Event, ...]:
         return self.spec.model.events(observations)
 
@@ -284,7 +290,15 @@ class Experiment:
         for name, value in parameters.items():
             if not is_number(value):
                 raise InvalidData(f"parameter {name}: expected a finite number, got {value!r}")
-        return {name: torch.tensor([float(value)], dtype=torch.float64) for name, value in parameters.items()}
+        found = {name: torch.tensor([float(value)], dtype=torch.float64) for name, value in parameters.items()}
+        for block in self.spec.model.prior.listed:
+            if block.numbered:  # a table knows its points by number
+                wanted = torch.tensor([float(parameters[name]) for name in block.names], dtype=torch.float64)
+                same = (block.values == wanted).all(1).nonzero()[:, 0]
+                if not len(same):
+                    raise InvalidData(f"the table has no point {dict(parameters)}; choose one of its {block.n_points}")
+                found |= block.pick(same[:1])[0]
+        return found
 
     def _rows(self, designs: Sequence[Design] | None) -> Tensor:
         space = self.spec.model.space

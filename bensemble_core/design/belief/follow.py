@@ -112,7 +112,9 @@ def _followed(
 
 
 def laid(model: Model, frame: Frame, memory: Memory, seed: int) -> Points:
-    make = partial(grid, model.prior, frame) if frame.is_grid else partial(draws, model.prior, frame, seed)
+    is_smooth = all(variable.n_classes for variable in model.outcomes)
+    draw = partial(draws, model.prior, frame, seed, is_smooth=is_smooth)
+    make = partial(grid, model.prior, frame) if frame.is_grid else draw
     return memory.get(("points", frame, seed), make, lambda p: p.n * (len(p.values) + len(frame.centre) + 6))
 
 

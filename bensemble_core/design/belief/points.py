@@ -184,14 +184,16 @@ def _target_codes(prior: JointPrior, number: int) -> Tensor:
     return torch.as_tensor(codes)
 
 
-def draws(prior: JointPrior, frame: Frame, seed: int) -> Points:
+def draws(prior: JointPrior, frame: Frame, seed: int, *, is_smooth: bool) -> Points:
     """Sobol draws of a frame's normal distribution, weighted to be of the prior. Where there are nuisances each draw of
-    the targets has nodes of its own for these, and is a group."""
+    the targets has nodes of its own for these, and is a group: few and evenly spaced where what comes out `is_smooth`
+    in the nuisances, else draws, between which a precise outcome may well lie but not in the same place for all."""
     k, kt = prior.n_scores, prior.n_target_scores if prior.nuisances else prior.n_scores
-    n_nodes = NODES.get(k - kt, 1) ** (k - kt) if k <= MOST_NODED else N_NESTED if kt < k else 1
+    is_even = is_smooth and k <= MOST_NODED
+    n_nodes = NODES.get(k - kt, 1) ** (k - kt) if is_even else N_NESTED if kt < k else 1
     n = frame.n if n_nodes == 1 else max(LEAST_DRAWS, 2 ** round(math.log2(frame.n / n_nodes)))
     outer = torch.special.ndtri(sobol(n, kt, seed))
-    nodes, weights, is_half = _nodes(k - kt) if k <= MOST_NODED else _nested(k - kt, n, n_nodes, seed)
+    nodes, weights, is_half = _nodes(k - kt) if is_even else _nested(k - kt, n, n_nodes, seed)
     u = torch.cat([outer.repeat_interleave(n_nodes, 0), nodes.expand(n, *nodes.shape[-2:]).flatten(0, 1)], 1)
     factor = torch.tensor(frame.factor, dtype=torch.float64)
     z = torch.tensor(frame.centre, dtype=torch.float64) + u @ factor.mT
@@ -202,7 +204,7 @@ def draws(prior: JointPrior, frame: Frame, seed: int) -> Points:
     if n_nodes == 1:
         return found
     groups = torch.arange(n).repeat_interleave(n_nodes)
-    return replace(found, groups=groups, n_groups=n, half_nodes=is_half.repeat(n), is_nested=k > MOST_NODED)
+    return replace(found, groups=groups, n_groups=n, half_nodes=is_half.repeat(n), is_nested=not is_even)
 
 
 def _nested(k: int, n: int, n_nodes: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:

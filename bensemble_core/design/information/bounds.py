@@ -53,7 +53,7 @@ def bounds(
 ) -> Bounds:
     """Designs [J, D], or batches of n designs run together [J, n, D] -> bounds [J]."""
     batches = rows[:, None] if rows.ndim == 2 else rows
-    others = _at(belief, belief.draw(n_inner, derive(seed, 1)))  # [L]
+    others = _drawn(belief, n_inner, derive(seed, 1))  # [L]
     size = (batches.shape[1], n_outer, len(model.outcomes))
     u = torch.rand(size, generator=generator(seed, 2), dtype=torch.float64)
     first, near = _outer(model, belief, n_outer, seed)  # [N], [N, S]
@@ -89,21 +89,28 @@ def bounds(
     )
 
 
+def _drawn(belief: PointBelief, n: int, seed: int) -> dict[str, Tensor]:
+    """Between the points of a grid too: a precise outcome would tell from which one it came."""
+    if belief.points.prior is not None and not belief.points.listed:
+        return belief.samples(n, seed)
+    return _at(belief, belief.draw(n, seed))
+
+
 def _at(belief: PointBelief, chosen: Tensor) -> dict[str, Tensor]:
     return {name: column[chosen] for name, column in belief.points.values.items()}
 
 
 def _outer(model: Model, belief: PointBelief, n: int, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
-    """θ_0, one from each n-th of the mass [n]; and where there are nuisances points with its targets [n, S]."""
+    """θ_0 [n]; and where there are nuisances one from each n-th of the mass, and points with its targets [n, S]."""
+    if not model.prior.nuisances:
+        return _drawn(belief, n, derive(seed, 0)), None
     jitter = torch.rand(n, generator=generator(seed, 0), dtype=torch.float64)
-    if model.prior.nuisances and belief.points.groups is None:
+    if belief.points.groups is None:
         belief = neighbourhoods(model.prior, belief)
     weights = belief.weights
     u = (torch.arange(n, dtype=torch.float64) + jitter) / n
     reached = weights.cumsum(0)
     outer = torch.searchsorted(reached, u * reached[-1]).clamp(max=len(weights) - 1)
-    if not model.prior.nuisances:
-        return _at(belief, outer), None
     groups = belief.points.groups
     assert groups is not None
     mine = groups[outer]

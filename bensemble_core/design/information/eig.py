@@ -34,6 +34,7 @@ ROUNDING = 1e-14
 TINY = 1e-300
 MISSED = {1: 1e-6}  # of a quadrature, in nats, beyond which its nodes are placed anew, by the axes of the grid
 MISSED_BY_MORE = 1e-4
+STEADY = 0.02  # nats by which half of the draws of nuisances may differ, for what is left to be as little
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +252,8 @@ def _by_part(table: Table, belief: PointBelief) -> Gains:
         found = _gains(table, whole, given)
         return replace(found, missing=found.missing + np.minimum(np.abs(change[:, 0]), 10 * change[:, 0] ** 2))
     found = _gains(table, whole, given + change)  # an entropy of an average over n draws is off by c / n
-    return replace(found, missing=found.missing + np.abs(change[:, 0]) / 3)
+    off = np.abs(change[:, 0])  # nearly all of it is left where outcomes of single draws stand apart
+    return replace(found, missing=found.missing + off / 3 * (1 + np.minimum(off / STEADY, 8.0)))
 
 
 def _without(parts: Array) -> Array:

@@ -35,6 +35,7 @@ MUCH = 0.5  # of the best's information, below which a design ties with it no mo
 N_JUDGED = 4  # of the best designs that tell how fine a grid is climbed on
 N_FINER = 2  # times that it is made finer
 N_CLOSELY = 64  # designs by cells that are looked at closely
+SHAKY = 0.1  # nats, an error with which an estimate rules nothing out
 AFFORDABLE = 300_000  # points × outcomes of a design at a first look
 Reason = Literal["best", "tie", "random"]
 
@@ -116,9 +117,10 @@ def max_eig(spec: Spec, batch: Batch | CellBatch, request: Request, memory: Memo
 
 
 def _most(candidates: "_Candidates", scores: Array) -> float | None:
-    """The greatest EIG of those that may be proposed."""
-    is_allowed = scores > -math.inf
-    return float(candidates.estimates.eig[is_allowed].max()) if is_allowed.any() else None
+    """The greatest EIG of those that may be proposed; one of which next to nothing is known counts with its error."""
+    is_allowed, found = scores > -math.inf, candidates.estimates
+    most = found.eig + np.where((found.se > SHAKY) & ~found.too_coarse, found.se, 0.0)
+    return float(most[is_allowed].max()) if is_allowed.any() else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -178,7 +178,7 @@ class Beta(ContinuousFamily):
     signatures = (("mean", "concentration"),)
     checks: ClassVar = {
         "mean": (Check(lambda mean: (mean > 0) & (mean < 1), "a number between 0 and 1"),),
-        "concentration": (POSITIVE,),
+        "concentration": (within(1e-300, 1e12, "a number above 0 and at most 1e12"),),
     }
     coordinate = LOGIT
     support = (0.0, 1.0)

@@ -18,11 +18,13 @@ from bensemble_core.design.spec.expressions import Expression
 from bensemble_core.design.spec.families import Arguments
 from bensemble_core.design.spec.spaces import Row, Space
 from bensemble_core.errors import InvalidData, InvalidSpec
+from bensemble_core.options import is_number
 
 Outcome: TypeAlias = Mapping[str, Any]
 Observation: TypeAlias = tuple[Mapping[str, Any], Outcome]
 Event: TypeAlias = tuple[Row, Row]  # an observation, checked: design and outcome as numbers, names sorted
 
+DEAREST = 1e100  # cost of a design, and the least is as far below 1
 N_SEEN = 10_000  # designs and outcomes that are remembered as checked
 
 
@@ -51,7 +53,7 @@ class Variable:
             return float(self.labels.index(value))
         if self.labels and value not in range(len(self.labels)):
             raise InvalidData(f"outcome {self.name}: expected one of {', '.join(self.labels)}, got {value!r}")
-        if not isinstance(value, (bool, int, float)) or not math.isfinite(value):
+        if not isinstance(value, bool) and not is_number(value):
             raise InvalidData(f"outcome {self.name}: expected a finite number, got {value!r}")
         number = float(value)
         if (expected := self.family.admits(number)) is not None:
@@ -177,11 +179,13 @@ class Model:
     def costs(self, rows: Tensor) -> Tensor:
         """Cost of each design: [J, D] -> [J]."""
         cost = self.cost(self.space.columns(rows)).expand(len(rows))
-        bad = (~((cost > 0) & cost.isfinite())).nonzero()
+        bad = (~((cost >= 1 / DEAREST) & (cost <= DEAREST))).nonzero()
         if len(bad):
             first = int(bad[0])
             came = f"not so at {self.space.decode(rows[first].tolist())}" if self.cost.names else f"got {cost[first]:g}"
-            raise InvalidSpec(f"a cost is a finite number above 0, {came}", pointer="/cost")
+            raise InvalidSpec(
+                f"a cost is a number above 0, from {1 / DEAREST:g} to {DEAREST:g}, {came}", pointer="/cost"
+            )
         return cost
 
     def spent(self, used: Mapping[Row, int]) -> float:

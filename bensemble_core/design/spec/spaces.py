@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bensemble_core.design.spec.expressions import Expression
 from bensemble_core.errors import InvalidData, InvalidSpec
+from bensemble_core.options import is_number
 
 MAX_DESIGNS = 10_000  # in a list, or enumerated
 FAR = 10.0  # times its range that a design that was run may lie outside
@@ -82,7 +83,7 @@ class Variable:
             if value not in self.labels:
                 raise InvalidData(f"design {self.name}: expected one of {', '.join(self.labels)}, got {value!r}")
             return float(self.labels.index(value))
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if not is_number(value):
             raise InvalidData(f"design {self.name}: expected a finite number, got {value!r}")
         if self.kind == "integer" and value != int(value):
             raise InvalidData(f"design {self.name}: expected a whole number, got {value!r}")
@@ -201,7 +202,12 @@ class Space:
         for name in fixed:
             if name not in known:
                 raise InvalidData(f"there is no design {name!r} to fix; there is {', '.join(known)}")
-        return {name: known[name].encode(value) for name, value in fixed.items()}
+        found = {name: known[name].encode(value) for name, value in fixed.items()}
+        for name, x in found.items():
+            if not self.is_listed and not known[name].low <= x <= known[name].high:
+                low, high = known[name].low, known[name].high
+                raise InvalidData(f"design {name}: expected a value of {low:g} to {high:g}, got {x:g}")
+        return found
 
 
 def sobol(n: int, dimension: int, seed: int) -> Tensor:

@@ -207,12 +207,9 @@ def test_what_is_refused_is_refused_whatever_was_seen_before() -> None:
     experiment.posterior([({"xi": 1}, {"y": 1})])
     with pytest.raises(InvalidData, match="expected a finite number, got True"):
         experiment.posterior([({"xi": True}, {"y": 1})])
-    assert (
-        experiment.posterior([({"xi": np.float64(0)}, {"y": True})]).mean
-        == experiment.posterior([({"xi": 0}, {"y": 1})]).mean
-    )
-    with pytest.raises(InvalidData, match="expected a finite number"):
-        experiment.posterior([({"xi": np.int64(0)}, {"y": True})])
+    plain = experiment.posterior([({"xi": 0}, {"y": 1})]).mean
+    for zero in (np.float64(0), np.int64(0)):
+        assert experiment.posterior([({"xi": zero}, {"y": True})]).mean == plain
     for wrong in ([0], {"a", "b"}, {}):
         with pytest.raises(InvalidData, match="expected a finite number"):
             experiment.posterior([({"xi": wrong}, {"y": True})])

@@ -55,7 +55,7 @@ def test_information_on_targets_lies_within_its_error_of_the_closed_form(targets
         spread = np.linalg.inv(np.eye(K) + x[:n_observed].T @ x[:n_observed] / sd**2)
         for row, found in zip(x[4:], experiment.eig(designs[4:], observed), strict=True):
             assert found.eig == pytest.approx(log_dets(row[None], spread, targets, sd), abs=3.5 * found.se)
-            assert found.se < 0.06
+            assert found.se < 0.15
 
 
 @pytest.mark.parametrize("targets", [["t0"], ["t0", "t1"], NAMES], ids=len)
@@ -152,3 +152,23 @@ def test_a_precise_posterior_of_three_has_the_moments_of_the_closed_form(
     for name, exact, width in zip("abc", mean, sds, strict=True):
         assert belief.mean[name] == pytest.approx(exact, abs=0.1 * width)
         assert belief.sd[name] == pytest.approx(width, rel=0.1)
+
+
+@pytest.mark.parametrize("sd", [0.03, 0.1, 0.5])
+@pytest.mark.parametrize("n_observed", [0, 1, 3])
+def test_a_precise_outcome_of_three_parameters_has_an_error_that_covers(sd: float, n_observed: int) -> None:
+    """Of a family that cells do not take: even nodes of the nuisances stood so far apart that each told by itself."""
+    designs = [{"u": 1.5, "v": -1.5, "w": -2.5}, {"u": 0.6, "v": 2.5, "w": -1.0}]
+    spec: dict[str, Any] = {
+        "parameters": {name: {"dist": "normal", "loc": 0, "scale": 1} for name in "abc"},
+        "designs": designs,
+        "outcome": {"y": {"family": "normal", "mean": "u * a + v * b + w * c", "sd": sd}},
+        "targets": ["a"],
+    }
+    observed = [({"u": -1.2, "v": 0.6, "w": -0.8}, {"y": 0.5})] * n_observed
+    exact = Experiment.from_spec(spec).eig(None, observed)
+    heavy = {**spec, "outcome": {"y": {**spec["outcome"]["y"], "family": "student_t", "df": 1e6}}}
+    for found, true in zip(Experiment.from_spec(heavy).eig(None, observed), exact, strict=True):
+        assert found.se is not None
+        assert abs(found.eig - true.eig) < 3 * found.se
+        assert sd < 0.5 or found.se < 0.15

@@ -16,7 +16,7 @@ from bensemble_core.design.information import tables
 from bensemble_core.design.information.eig import Estimates
 from bensemble_core.design.search import propose
 from bensemble_core.design.simulate import Policy, simulate
-from bensemble_core.errors import Cancelled, InvalidData, InvalidOption
+from bensemble_core.errors import Cancelled, InvalidData, InvalidOption, InvalidSpec
 from tests.core.design.specs import DIGIT_SPAN, LINEAR, changed
 
 TWINS = changed(
@@ -487,3 +487,47 @@ def test_a_long_list_that_is_screened_has_the_same_best_design(
     assert max(n_looked_at[1::2]) < 40
     again = Experiment.from_spec(spec).propose(history, fixed={"x": 2.9})[0]
     assert again.eig == pytest.approx(fixed.eig, abs=1e-10)
+
+
+def test_numbers_that_no_float_holds_and_values_beyond_a_space_are_refused_in_words() -> None:
+    experiment = Experiment.from_spec(DIGIT_SPAN)
+    huge = 10**400
+    for observed in ([({"xi": huge}, {"y": 1})], [({"xi": 5}, {"y": huge})]):
+        with pytest.raises(InvalidData, match="expected a finite number"):
+            experiment.posterior(observed)
+    with pytest.raises(InvalidData, match="expected a value of 0 to 10, got 99"):
+        Experiment.from_spec(one("sin(t)*x", 1)).propose(fixed={"x": 99})
+    for n_prior in (-1, 3, 1.5):
+        with pytest.raises(InvalidOption, match="n_prior is 0 to 0"):
+            experiment.propose(n_prior=n_prior)  # type: ignore[arg-type]
+    for cost in ("5e-324", "exp(-740 * xi)"):
+        with pytest.raises(InvalidSpec, match="from 1e-100 to 1e"):
+            Experiment.from_spec(changed(DIGIT_SPAN, cost=cost)).propose()
+
+
+def test_an_estimate_of_which_nothing_is_known_does_not_end_an_experiment() -> None:
+    """True are 1.05 and 1.02 nats; sampling says 0, give or take 17."""
+    spec = {
+        "parameters": {name: {"dist": "normal", "loc": 0, "scale": 1} for name in "ab"},
+        "designs": {"x": {"type": "list", "values": [-1.0, 1.5]}},
+        "targets": ["b"],
+        "stop": {"max_eig_below": 0.05},
+        "outcome": {
+            "y": {"family": "student_t", "df": 1e6, "mean": "0.3 * a * x - 0.5 * b", "sd": 0.08},
+            "z": {"family": "student_t", "df": 1e6, "mean": "0.9 * a * x - 0.9 * b", "sd": 0.005},
+        },
+    }
+    experiment = Experiment.from_spec(spec)
+    assert all(found.se is not None and found.eig + found.se > 1 for found in experiment.eig())
+    assert not experiment.stop([]).stop
+
+
+def test_a_table_answers_for_its_points_and_no_others() -> None:
+    probs = [[[0.5, 0.5], [0.2, 0.8]]]
+    table = {"parameters": {"a": [0, 1]}, "designs": [{"x": 1}], "outcomes": ["no", "yes"], "probs": probs}
+    experiment = Experiment.from_spec({"table": table})
+    assert experiment.log_likelihood({"a": 1}, [({"x": 1}, {"y": "yes"})]) == pytest.approx(np.log(0.8))
+    drawn = [experiment.draw({"a": 1}, {"x": 1}, seed)["y"] for seed in range(200)]
+    assert 0.7 < drawn.count("yes") / 200 < 0.9
+    with pytest.raises(InvalidData, match="choose one of its 2"):
+        experiment.draw({"a": 0.5}, {"x": 1}, 0)
