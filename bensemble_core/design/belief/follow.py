@@ -25,6 +25,7 @@ SIZES = {0: (1,), 1: (513, 2049, 8193, 32769, 262145), 2: (49, 97, 193, 385)}  #
 MOST_DRAWN = 6  # scores
 N_DRAWS = 2**14  # half as many where outcomes are integrated over: each then takes a hundred nodes
 ENOUGH = 0.2  # share of effective points
+SPARSE = 0.05  # the same of a grid that is fine enough: points that stay serve the next trial too
 LEAST = 0.02  # of draws, below which they tell nothing
 TEMPERED = 0.1  # share of effective points that moments are taken from
 FEWEST = 0.005  # the same, where they lead no further
@@ -32,7 +33,7 @@ COLDEST = -80.0  # log of the least share of the likelihood
 RESOLVED = {1: 3.0, 2: 1.0}  # least sd of a posterior along the axes of a grid, in spacings
 WIDER = 1.2  # sds of a frame beside the posterior's, at least
 TRACE = 1e-10  # mass that a grid may cut off
-TOLERANCE = {1: 1e-9, 2: 2e-5}  # of the log evidence, beyond which a finer grid is taken
+TOLERANCE = {1: 1e-9, 2: 2e-4}  # of the log evidence, beyond which a finer grid is taken
 AFFORDABLE = 2**18 + 1  # points of such a grid
 MAX_MOVES = 40
 PEAK, SEEN = 3.0, 1e-6  # points of a peak at least, and its least height beside the highest
@@ -97,7 +98,8 @@ def _followed(
             return belief
         share = _share(belief.points, belief.mass)
         is_whole = not frame.is_grid or (belief.edge_mass <= TRACE and _is_resolved(belief, frame))
-        if share >= ENOUGH and is_whole:
+        is_exact = frame.is_grid and belief.error <= TOLERANCE[len(frame.centre)]
+        if share >= (SPARSE if is_exact else ENOUGH) and is_whole:
             return belief if enough == TEMPERED else replace(belief, spread=max(belief.spread, ALIASED))
         if share + is_whole > most:
             best, most = belief, share + is_whole

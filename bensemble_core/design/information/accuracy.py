@@ -18,7 +18,7 @@ from bensemble_core.design.information.eig import Estimates, estimate, plain_est
 from bensemble_core.design.information.tables import method_of, n_numbers
 from bensemble_core.design.spec.model import Event, Model
 
-TOLERANCE = {1: 1e-5, 2: 1e-3}  # nats, by the axes of the grid: finer ones of two axes cost much more
+TOLERANCE = {1: 3e-5, 2: 1e-3}  # nats, by the axes of the grid: finer ones of two axes cost much more
 SUMMED = 1e-6  # of a utility beside the greatest, of outcomes that are enumerated
 SHIFTED = 1e-3  # of a utility averaged over shifted nodes, beside the greatest: a jump costs more than it gains
 MAX_NUMBERS = 20_000_000  # points × outcomes × designs worked through on one grid

@@ -84,7 +84,7 @@ def test_the_grid_follows_a_shrinking_posterior(n: int) -> None:
     assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1e-6)
     assert found.entropy == pytest.approx(exact.entropy, abs=1e-7)
     for q in (0.025, 0.5, 0.9):
-        assert found.quantile(q)["w"] == pytest.approx(exact.quantile(q)["w"], abs=2e-4 * exact.sd["w"])
+        assert found.quantile(q)["w"] == pytest.approx(exact.quantile(q)["w"], abs=1e-3 * exact.sd["w"])
     assert found.edge_mass < 1e-9
     assert found.error < 1e-6
 

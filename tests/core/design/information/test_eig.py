@@ -182,7 +182,7 @@ def test_quadrature_over_y_equals_an_independent_quadrature(case: str) -> None:
     (found,) = one_design(outcome).eig()
     assert found.method == "quadrature"
     assert found.eig == pytest.approx(oracle(), abs=1e-5)
-    assert found.se < 1e-5
+    assert found.se < 1e-4
 
 
 @pytest.mark.parametrize("x", [0.5, 3.0, 50.0, 400.0])
