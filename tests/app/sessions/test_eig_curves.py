@@ -1,6 +1,5 @@
 """The EIG as a curve: designs spread over the space, computed once a revision."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -52,9 +51,7 @@ def test_a_curve_is_computed_once_until_the_observations_change(
     path = f"/sessions/{made}/eig"
     seen = count_computations(monkeypatch)
     first = service.get(path, points=5)
-    started = time.monotonic()
     assert service.get(path, points=5) == first
-    assert time.monotonic() - started < 0.3
     assert seen == [5]
     service.get(path, points=4)
     observe(service, made, design={"xi": 7}, outcome={"y": 1})
