@@ -289,6 +289,9 @@ def test_a_heavy_tail_and_what_lies_beyond_it_are_told_apart() -> None:
     experiment = Experiment.from_spec(one("t*x", 1e-3, **cauchy))
     assert experiment.guards([({"x": 1.0}, {"y": 3.0})]).tail == pytest.approx(2 * stats.cauchy.sf(3), abs=0.01)
     assert experiment.guards([({"x": 1.0}, {"y": 3e5})]).tail < 1e-3
+    far = experiment.posterior([({"x": 1.0}, {"y": 3e5})])
+    assert far.mean["t"] == pytest.approx(3e5, abs=1e-6)
+    assert far.sd["t"] == pytest.approx(1e-3, rel=1e-4)
     odd = Experiment.from_spec(one("t*x + 0*exp(-t*t)", 1e-4)).guards([({"x": 1.0}, {"y": 6.0})])
     assert "a chance of less than 0.00012" in odd.warnings[0]
 
@@ -500,6 +503,9 @@ def test_numbers_that_no_float_holds_and_values_beyond_a_space_are_refused_in_wo
     for n_prior in (-1, 3, 1.5):
         with pytest.raises(InvalidOption, match="n_prior is 0 to 0"):
             experiment.propose(n_prior=n_prior)  # type: ignore[arg-type]
+    narrow = {"y": {"family": "beta", "mean": "sigmoid(theta - xi)", "concentration": 1e300}}
+    with pytest.raises(InvalidSpec, match="at most 1e12"):
+        Experiment.from_spec(changed(DIGIT_SPAN, outcome=narrow))
     for cost in ("5e-324", "exp(-740 * xi)"):
         with pytest.raises(InvalidSpec, match="from 1e-100 to 1e"):
             Experiment.from_spec(changed(DIGIT_SPAN, cost=cost)).propose()
