@@ -16,6 +16,7 @@ from bensemble_core.errors import InvalidOption
 T = TypeVar("T")
 
 STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}  # the value of every __pydantic_config__
+LONGEST = 60  # characters of a value that a message quotes
 
 _BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "ge": ("at least", lambda value, bound: value >= bound),
@@ -88,6 +89,15 @@ def _is_finite(value: Any) -> bool:
         return math.isfinite(value)
     except OverflowError:  # a whole number that no float can hold
         return False
+
+
+def quoted(value: Any) -> str:
+    """A value in a message: its beginning, and of a whole number with thousands of digits that it is one."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number with so many digits
+        return "a whole number with thousands of digits"
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def whole(value: Any, what: str) -> int:

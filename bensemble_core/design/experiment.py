@@ -39,7 +39,7 @@ from bensemble_core.design.spec.spread import spread
 from bensemble_core.design.stop import Standing, Stop, judge, needs_eig
 from bensemble_core.design.work import Work, work_of
 from bensemble_core.errors import InvalidData, InvalidOption, NotFinite
-from bensemble_core.options import is_number
+from bensemble_core.options import is_number, quoted
 from bensemble_core.threads import one_thread
 
 MAX_PROPOSALS = 100
@@ -172,7 +172,7 @@ class Experiment:
             nor against the budget.
         """
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_PROPOSALS:
-            raise InvalidOption(f"count is 1 to {MAX_PROPOSALS}, a whole number, got {count}")
+            raise InvalidOption(f"count is 1 to {MAX_PROPOSALS}, a whole number, got {quoted(count)}")
         self._check_prior(n_prior, observations)
         model = self.spec.model
         request = Request(
@@ -276,7 +276,9 @@ class Experiment:
 
     def _check_prior(self, n_prior: int, observations: Sequence[Observation]) -> None:
         if isinstance(n_prior, bool) or not isinstance(n_prior, int) or not 0 <= n_prior <= len(observations):
-            raise InvalidOption(f"n_prior is 0 to {len(observations)}, the number of observations, got {n_prior!r}")
+            raise InvalidOption(
+                f"n_prior is 0 to {len(observations)}, the number of observations, got {quoted(n_prior)}"
+            )
 
     def _events(self, observations: Sequence[Observation]) -> tuple[Event, ...]:
         return self.spec.model.events(observations)
@@ -289,7 +291,7 @@ class Experiment:
             raise InvalidData(f"expected exactly the parameters {', '.join(names)}, got {came or 'none'}")
         for name, value in parameters.items():
             if not is_number(value):
-                raise InvalidData(f"parameter {name}: expected a finite number, got {value!r}")
+                raise InvalidData(f"parameter {name}: expected a finite number, got {quoted(value)}")
         found = {name: torch.tensor([float(value)], dtype=torch.float64) for name, value in parameters.items()}
         for block in self.spec.model.prior.listed:
             if block.numbered:  # a table knows its points by number

@@ -18,7 +18,7 @@ from bensemble_core.design.spec.expressions import Expression
 from bensemble_core.design.spec.families import Arguments
 from bensemble_core.design.spec.spaces import Row, Space
 from bensemble_core.errors import InvalidData, InvalidSpec
-from bensemble_core.options import is_number
+from bensemble_core.options import is_number, quoted
 
 Outcome: TypeAlias = Mapping[str, Any]
 Observation: TypeAlias = tuple[Mapping[str, Any], Outcome]
@@ -52,12 +52,12 @@ class Variable:
         if self.labels and value in self.labels:
             return float(self.labels.index(value))
         if self.labels and value not in range(len(self.labels)):
-            raise InvalidData(f"outcome {self.name}: expected one of {', '.join(self.labels)}, got {value!r}")
+            raise InvalidData(f"outcome {self.name}: expected one of {', '.join(self.labels)}, got {quoted(value)}")
         if not isinstance(value, bool) and not is_number(value):
-            raise InvalidData(f"outcome {self.name}: expected a finite number, got {value!r}")
+            raise InvalidData(f"outcome {self.name}: expected a finite number, got {quoted(value)}")
         number = float(value)
         if (expected := self.family.admits(number)) is not None:
-            raise InvalidData(f"outcome {self.name}: expected {expected}, got {value!r}")
+            raise InvalidData(f"outcome {self.name}: expected {expected}, got {quoted(value)}")
         return number
 
     def decode(self, y: float) -> Any:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bensemble_core.design.spec.expressions import Expression
 from bensemble_core.errors import InvalidData, InvalidSpec
-from bensemble_core.options import is_number
+from bensemble_core.options import is_number, quoted
 
 MAX_DESIGNS = 10_000  # in a list, or enumerated
 FAR = 10.0  # times its range that a design that was run may lie outside
@@ -81,12 +81,12 @@ class Variable:
     def encode(self, value: Any) -> float:
         if self.labels:
             if value not in self.labels:
-                raise InvalidData(f"design {self.name}: expected one of {', '.join(self.labels)}, got {value!r}")
+                raise InvalidData(f"design {self.name}: expected one of {', '.join(self.labels)}, got {quoted(value)}")
             return float(self.labels.index(value))
         if not is_number(value):
-            raise InvalidData(f"design {self.name}: expected a finite number, got {value!r}")
+            raise InvalidData(f"design {self.name}: expected a finite number, got {quoted(value)}")
         if self.kind == "integer" and value != int(value):
-            raise InvalidData(f"design {self.name}: expected a whole number, got {value!r}")
+            raise InvalidData(f"design {self.name}: expected a whole number, got {quoted(value)}")
         return float(value)
 
     def refuse_far(self, x: float) -> None:
